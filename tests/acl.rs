@@ -1,5 +1,5 @@
-//! Users and their rights on real connections: what a change does to those who are there, the files, and the counters.
-//! What rules mean, and what is told, is compared with Redis in `differential/acl.rs`.
+//! Users and their rights on real connections: the effect of a change on connected clients, the files, and
+//! the counters. `differential/acl.rs` compares the rules and their error messages with Redis.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -31,7 +31,7 @@ fn logged_in(server: &Server, user: &str, password: &str) -> Client {
 const NO_KEY: &str = "NOPERM this user has no permissions to access one of the keys used as arguments";
 
 #[test]
-fn a_change_holds_from_the_next_command_on() {
+fn a_change_applies_from_the_next_command() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw ~k* +@all");
@@ -44,13 +44,13 @@ fn a_change_holds_from_the_next_command_on() {
     admin.line("ACL SETUSER bob +set allkeys");
     assert_eq!(bob.line("SET x v"), ok());
     admin.line("ACL SETUSER bob off");
-    assert_eq!(bob.line("SET x v"), ok(), "who is there stays");
+    assert_eq!(bob.line("SET x v"), ok(), "a connected client stays");
     let refused = server.client().line("AUTH bob pw");
     assert_eq!(text(&refused), "WRONGPASS invalid username-password pair or user is disabled.");
 }
 
 #[test]
-fn what_follows_a_change_in_the_same_pipeline_is_asked_anew() {
+fn a_rule_change_applies_to_later_commands_of_the_same_pipeline() {
     let server = tern(&[]);
     let mut c = server.client();
     c.send_raw(b"SET k v\r\nACL SETUSER default -set\r\nSET k w\r\nGET k\r\n").unwrap();
@@ -61,7 +61,7 @@ fn what_follows_a_change_in_the_same_pipeline_is_asked_anew() {
 }
 
 #[test]
-fn a_transaction_is_asked_when_it_is_queued_and_when_it_runs() {
+fn a_transaction_is_checked_when_queued_and_when_it_runs() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw ~* +@all");
@@ -80,7 +80,7 @@ fn a_transaction_is_asked_when_it_is_queued_and_when_it_runs() {
     let id = "0123456789abcdef";
     assert!(
         text(&bob.line(&format!("IDEMPOTENT {id} GET a"))).starts_with("NOPERM "),
-        "an id gives no rights"
+        "an id grants no rights"
     );
 }
 
@@ -96,7 +96,7 @@ fn connections_of_removed_users_are_closed() {
     assert_eq!(other.line("PING"), Value::Simple(b"PONG".to_vec()));
     admin.line("ACL SETUSER eve on nopass +@all");
     let mut eve = logged_in(&server, "eve", "x");
-    assert_eq!(eve.line("ACL DELUSER eve").int(), Some(1), "the answer comes first");
+    assert_eq!(eve.line("ACL DELUSER eve").int(), Some(1), "the reply precedes the close");
     assert!(eve.drain().1);
     admin.line("ACL SETUSER eve on nopass +@all");
     let mut eve = logged_in(&server, "eve", "x");
@@ -141,12 +141,12 @@ fn rules_are_shown_as_they_were_given() {
     assert_eq!(
         texts(&c.line("ACL LIST"))[1],
         line.replace("user bob", "user copy"),
-        "they make the same user"
+        "the shown rules create the same user"
     );
 }
 
 #[test]
-fn passwords_are_random_and_as_long_as_they_are_asked_for() {
+fn generated_passwords_are_random_and_of_the_requested_length() {
     let server = tern(&[]);
     let mut c = server.client();
     let (one, two) = (text(&c.line("ACL GENPASS")), text(&c.line("ACL GENPASS")));
@@ -212,23 +212,23 @@ fn an_aclfile_is_read_and_written() {
     {
         assert!(refused.contains(part), "{part}: {refused}");
     }
-    assert_eq!(texts(&c.line("ACL USERS")).len(), 4, "nothing has changed");
+    assert_eq!(texts(&c.line("ACL USERS")).len(), 4, "a failed load changes nothing");
     write(&file, "user bob on nopass ~k +get +set\n");
     assert_eq!(c.line("ACL LOAD"), ok());
     assert_eq!(bob.line("SET k 1"), ok());
-    assert!(eve.drain().1, "who is no more is gone");
+    assert!(eve.drain().1, "a client of a removed user is closed");
     assert_eq!(texts(&c.line("ACL USERS")), ["bob", "default"]);
 }
 
-/// What was saved before an answer is in the file behind it, whoever else saves then.
+/// A save that finishes before its reply is in the file, whoever saves at the same time.
 #[test]
-fn two_who_save_at_once_leave_the_latest() {
+fn concurrent_saves_leave_the_latest_users() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("users.acl");
     write(&file, "user default on nopass ~* &* +@all\n");
     let server = tern_in(&home.path().join("data"), &["--aclfile", file.to_str().unwrap()]);
     let mut c = server.client();
-    // Many lines take long to write.
+    // Enough users that writing the file takes long.
     for n in 0..300 {
         c.line(&format!("ACL SETUSER user{n} on >pw ~{} +@all", "k".repeat(1000)));
     }
@@ -256,7 +256,7 @@ fn two_who_save_at_once_leave_the_latest() {
     });
 }
 
-/// A server with a configuration file, and its data beside that.
+/// A server with a configuration file and a data directory beside it.
 fn start_with(conf: &Path) -> Result<Server, Refused> {
     let mut command = std::process::Command::new(binary());
     command.arg(conf).arg("--dir").arg(conf.with_file_name("data"));
@@ -296,9 +296,9 @@ fn users_of_the_configuration_file_are_rewritten_there() {
     }
 }
 
-/// Hazard: a pattern comes back as another one, or the file is one that no server starts with.
+/// Hazard: a pattern changes when it is saved and loaded, or the saved file keeps every server from starting.
 #[test]
-fn users_of_any_bytes_are_saved_as_they_are() {
+fn users_of_any_bytes_survive_a_save() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("users.acl");
     write(&file, "");
@@ -314,14 +314,14 @@ fn users_of_any_bytes_are_saved_as_they_are() {
     }
     assert_eq!((c.line("ACL SAVE"), c.line("ACL LOAD")), (ok(), ok()));
     assert_eq!(c.line("ACL LIST"), before);
-    // What no file could say.
+    // Bytes that no users' file can hold.
     for rule in [&b"+get|a b"[..], b"(~a) +get)", b"+get|a\n"] {
         assert!(c.run(&[&b"ACL"[..], b"SETUSER", b"eve", rule]).value.is_error(), "{}", rule.escape_ascii());
     }
 }
 
 #[test]
-fn users_with_quotes_and_odd_spaces_are_rewritten_so_that_they_are_read() {
+fn users_with_quotes_and_odd_spaces_survive_a_rewrite() {
     let home = tempfile::tempdir().unwrap();
     let conf = home.path().join("tern.conf");
     let start = || start_with(&conf);
@@ -342,7 +342,8 @@ fn users_with_quotes_and_odd_spaces_are_rewritten_so_that_they_are_read() {
     assert!(c.line("CONFIG REWRITE").is_error(), "the file is text");
 }
 
-/// Users that were made for Redis name what it has: their rules are kept as Redis shows them, and allow nothing that is here.
+/// Users created for Redis may name commands that only Redis has: their rules are kept as Redis shows them
+/// and grant nothing here.
 #[test]
 fn rules_may_name_commands_that_only_redis_has() {
     let home = tempfile::tempdir().unwrap();
@@ -382,7 +383,7 @@ fn rules_may_name_commands_that_only_redis_has() {
 }
 
 #[test]
-fn a_new_user_may_use_the_channels_that_the_option_says() {
+fn acl_pubsub_default_sets_the_channels_of_a_new_user() {
     let server = tern(&["--acl-pubsub-default", "allchannels"]);
     let mut c = server.client();
     c.line("ACL SETUSER a");
@@ -395,7 +396,7 @@ fn a_new_user_may_use_the_channels_that_the_option_says() {
 }
 
 #[test]
-fn who_listens_to_what_is_forbidden_now_is_closed() {
+fn a_subscriber_to_a_channel_now_forbidden_is_closed() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on nopass +@all &a &b* &c");
@@ -408,14 +409,14 @@ fn who_listens_to_what_is_forbidden_now_is_closed() {
     assert_eq!(text(&logged_in(&server, "bob", "x").line("PSUBSCRIBE bb")), line);
     admin.line("ACL SETUSER bob resetchannels &b* &d");
     assert!(on_a.drain().1, "closed");
-    assert_eq!(admin.line("PUBLISH bb m").int(), Some(2), "the others stay");
+    assert_eq!(admin.line("PUBLISH bb m").int(), Some(2), "other clients stay");
     admin.line("ACL SETUSER bob resetchannels &bb");
-    assert!(on_pattern.drain().1, "a pattern is allowed as it is written or not at all");
+    assert!(on_pattern.drain().1, "a pattern is allowed literally or not at all");
     assert_eq!(admin.line("PUBLISH bb m").int(), Some(1));
 }
 
 #[test]
-fn users_whose_names_are_no_text_are_told_apart() {
+fn users_with_binary_names_are_distinct() {
     let server = tern(&[]);
     let mut admin = server.client();
     let (one, two) = (&b"\xfe"[..], &b"\xff"[..]);
@@ -430,16 +431,16 @@ fn users_whose_names_are_no_text_are_told_apart() {
         client
     });
     admin.run(&[&b"ACL"[..], b"SETUSER", two, b"resetchannels"]);
-    assert!(clients[1].drain().1, "who listens to what is forbidden now is closed");
-    assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other stays");
+    assert!(clients[1].drain().1, "a subscriber to a forbidden channel is closed");
+    assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other client stays");
     assert_eq!(admin.run(&[&b"ACL"[..], b"DELUSER", two]).value.int(), Some(1));
-    assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other stays");
+    assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other client stays");
     assert_eq!(admin.run(&[&b"CLIENT"[..], b"KILL", b"USER", one]).value.int(), Some(1));
     assert!(clients[0].drain().1, "closed");
 }
 
 #[test]
-fn the_log_of_refusals_does_not_hold_what_a_client_likes_to_send() {
+fn acl_log_entries_are_bounded_in_size() {
     let server = tern(&[]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on nopass ~k &c +@all");

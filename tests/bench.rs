@@ -1,5 +1,5 @@
-//! The programs in `bench` count no load that failed, or that was answered with errors, which are fast replies. The figures themselves are
-//! nobody's to judge here.
+//! The programs in `bench` reject a load that failed or got error replies, because errors are answered fast.
+//! This test does not check the figures themselves.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use support::{program, say, skipped};
 
 #[test]
-fn a_load_that_fails_is_no_figure() {
+fn a_failed_load_yields_no_figure() {
     let wanted = ["python3", "redis-server", "redis-cli", "redis-benchmark"];
     if let Some(missing) = wanted.iter().find(|name| program(name).is_none()) {
         let what = format!("the programs in bench: no {missing}");

@@ -1,5 +1,6 @@
-//! Bitmaps on strings of every form: in the record, in pieces, with holes. The oracle for texts and corner cases is
-//! `tests/differential`; here a model says what the bits are, also where Redis would hold 512 MB in memory.
+//! Bitmaps on strings of every form: in the record, in pieces, with holes. `tests/differential` is the oracle
+//! for errors and corner cases; here a model supplies the expected bits, even where Redis would hold 512 MB
+//! in memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -12,7 +13,7 @@ use tern::env::{Env, Rng};
 use tern::server::reply::Reply;
 use tern::types::string::PIECE;
 
-/// Bits of a string, one by one.
+/// The bits of a string.
 #[derive(Default)]
 struct Model(Vec<bool>);
 
@@ -40,7 +41,7 @@ fn int(reply: &Reply) -> i64 {
     }
 }
 
-/// A place near a border that matters.
+/// A position near an interesting border.
 fn place(rng: &mut Rng, bits: usize) -> usize {
     let borders = [0, 8, 16 * 1024 * 8, PIECE * 8, 2 * PIECE * 8, bits];
     let near = borders[rng.below(borders.len() as u64) as usize] + rng.below(40) as usize;
@@ -48,7 +49,7 @@ fn place(rng: &mut Rng, bits: usize) -> usize {
 }
 
 #[tokio::test]
-async fn bits_are_those_of_the_model() {
+async fn bits_match_the_model() {
     for (seed, bits) in [(1, 400), (2, 16 * 1024 * 8), (3, 3 * PIECE * 8)] {
         let mut rig = Rig::new().await;
         let mut rng = Env::seeded(0, seed).rng();
@@ -100,7 +101,7 @@ async fn fields_cross_bytes_and_pieces() {
 
 const OPERATIONS: [&str; 8] = ["AND", "OR", "XOR", "NOT", "DIFF", "DIFF1", "ANDOR", "ONE"];
 
-/// A byte that an operation makes of these.
+/// The byte that an operation computes from `bytes`.
 fn combined(op: &str, bytes: &[u8]) -> u8 {
     let any = |bytes: &[u8]| bytes.iter().fold(0, |a, b| a | b);
     let (first, others) = bytes.split_first().unwrap();
@@ -120,7 +121,7 @@ fn combined(op: &str, bytes: &[u8]) -> u8 {
     }
 }
 
-/// A string of this length: all of it, or a few bytes with holes around them.
+/// A string of this length: filled, or a few bytes with holes around them.
 async fn set(rig: &mut Rig, rng: &mut Rng, key: &str, length: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..length).map(|_| rng.below(256) as u8).collect();
     if rng.below(3) == 0 {
@@ -137,7 +138,7 @@ async fn set(rig: &mut Rig, rng: &mut Rng, key: &str, length: usize) -> Vec<u8> 
     bytes
 }
 
-/// Sources of all lengths, missing ones, the same one twice, the target among them.
+/// Sources of all lengths: missing ones, the same one twice, the target among them.
 #[tokio::test]
 async fn operations_combine_strings_of_all_lengths() {
     const KEYS: [&str; 4] = ["a", "b", "c", "missing"];
@@ -188,9 +189,9 @@ async fn a_source_may_be_the_target() {
     rig.line("SET b v").await;
     rig.line("SET to v EX 100").await;
     assert_eq!(rig.line("BITOP OR to a b").await, Reply::Int(a_length(&mut rig).await));
-    assert_eq!(rig.line("TTL to").await, Reply::Int(-1), "the expiry goes");
+    assert_eq!(rig.line("TTL to").await, Reply::Int(-1), "the result has no expiry");
     assert_eq!(rig.line("BITOP OR to missing").await, Reply::Int(0));
-    assert_eq!(rig.line("EXISTS to").await, Reply::Int(0), "without a byte there is no key");
+    assert_eq!(rig.line("EXISTS to").await, Reply::Int(0), "an empty result deletes the key");
 }
 
 async fn a_length(rig: &mut Rig) -> i64 {
@@ -236,7 +237,7 @@ async fn errors_leave_everything_as_it_was() {
     }
 }
 
-/// What touches few bytes of a string reads few, however long it is.
+/// A command that touches few bytes reads few, however long the string is.
 #[test]
 fn the_last_bit_of_the_longest_string() {
     let server = tern(&["--appendfsync", "no"]);
@@ -257,7 +258,7 @@ fn the_last_bit_of_the_longest_string() {
     assert_eq!(numbers, [1, 3, i64::MIN]);
     let grown = server.resident().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more are resident");
-    // All of it, in windows.
+    // Reads the whole string, in windows.
     assert_eq!(c.line("BITCOUNT k").int(), Some(3));
     assert_eq!(c.line("BITPOS k 1").int(), Some(LAST - 7));
     assert_eq!(c.line("BITOP OR copy k").int(), Some(1 << 29));

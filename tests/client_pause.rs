@@ -1,4 +1,4 @@
-//! CLIENT PAUSE holds back what it says, in the order in which it came, until it ends.
+//! CLIENT PAUSE holds back the selected commands, in their order, until it ends.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -16,61 +16,61 @@ fn text(value: &Value) -> String {
     String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}"))).into_owned()
 }
 
-/// Waits until so many clients are paused.
+/// Waits until `n` clients are paused.
 fn wait_for_blocked(server: &Server, want: usize) {
-    let (mut judge, since) = (server.client(), Instant::now());
+    let (mut admin, since) = (server.client(), Instant::now());
     let line = format!("blocked_clients:{want}\r\n");
-    while !text(&judge.line("INFO clients")).contains(&line) {
-        assert!(since.elapsed() < Duration::from_secs(5), "{}", text(&judge.line("INFO clients")));
+    while !text(&admin.line("INFO clients")).contains(&line) {
+        assert!(since.elapsed() < Duration::from_secs(5), "{}", text(&admin.line("INFO clients")));
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// How long a client is looked at that should not be answered.
+/// How long to watch a client that must not be answered.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 #[test]
 fn writers_wait_and_readers_do_not() {
     let server = tern(&[]);
-    let (mut judge, mut writer, mut reader) = (server.client(), server.client(), server.client());
-    judge.line("SET k old");
-    assert_eq!(judge.line("CLIENT PAUSE 60000 WRITE"), ok());
+    let (mut admin, mut writer, mut reader) = (server.client(), server.client(), server.client());
+    admin.line("SET k old");
+    assert_eq!(admin.line("CLIENT PAUSE 60000 WRITE"), ok());
     writer.send_raw(b"GET k\r\nGET k\r\nSET k new\r\nGET k\r\n").unwrap();
-    assert_eq!(text(&writer.read().unwrap().value), "old", "what is before the write is answered");
+    assert_eq!(text(&writer.read().unwrap().value), "old", "commands before the write are answered");
     assert_eq!(text(&writer.read().unwrap().value), "old");
     wait_for_blocked(&server, 1);
-    assert!(text(&judge.line("CLIENT LIST")).contains(" flags=b "), "{}", text(&judge.line("CLIENT LIST")));
+    assert!(text(&admin.line("CLIENT LIST")).contains(" flags=b "), "{}", text(&admin.line("CLIENT LIST")));
     assert_eq!(text(&reader.line("GET k")), "old");
     assert_eq!(text(&reader.line("SET k")), "ERR wrong number of arguments for 'set' command");
-    assert_eq!(judge.line("CLIENT UNPAUSE"), ok());
+    assert_eq!(admin.line("CLIENT UNPAUSE"), ok());
     assert_eq!(writer.read().unwrap().value, ok());
     assert_eq!(text(&writer.read().unwrap().value), "new");
     wait_for_blocked(&server, 0);
 }
 
 #[test]
-fn what_may_write_waits_too() {
+fn commands_that_may_write_wait_too() {
     let server = tern(&[]);
-    let mut judge = server.client();
-    judge.line("PFADD h a");
-    judge.line("CLIENT PAUSE 60000 WRITE");
+    let mut admin = server.client();
+    admin.line("PFADD h a");
+    admin.line("CLIENT PAUSE 60000 WRITE");
     let (mut count, mut once) = (server.client(), server.client());
     count.send_raw(b"PFCOUNT h\r\n").unwrap();
     once.send_raw(b"IDEMPOTENT 0123456789abcdef SET k v\r\n").unwrap();
     wait_for_blocked(&server, 2);
-    judge.line("CLIENT UNPAUSE");
+    admin.line("CLIENT UNPAUSE");
     assert_eq!(count.read().unwrap().value.int(), Some(1));
     assert!(!once.read().unwrap().value.is_error());
 }
 
 #[test]
-fn an_exec_waits_where_it_writes() {
+fn an_exec_that_writes_waits() {
     let server = tern(&[]);
-    let (mut judge, mut reads, mut writes) = (server.client(), server.client(), server.client());
-    judge.line("SET k v");
+    let (mut admin, mut reads, mut writes) = (server.client(), server.client(), server.client());
+    admin.line("SET k v");
     writes.line("MULTI");
     assert_eq!(writes.line("SET k w"), Value::Simple(b"QUEUED".to_vec()));
-    judge.line("CLIENT PAUSE 60000 WRITE");
+    admin.line("CLIENT PAUSE 60000 WRITE");
     for line in ["MULTI", "GET k"] {
         reads.line(line);
     }
@@ -78,69 +78,69 @@ fn an_exec_waits_where_it_writes() {
     writes.send_raw(b"EXEC\r\n").unwrap();
     wait_for_blocked(&server, 1);
     assert!(writes.is_silent(A_WHILE));
-    judge.line("CLIENT UNPAUSE");
+    admin.line("CLIENT UNPAUSE");
     assert_eq!(writes.read().unwrap().value.items(), Some(&[ok()][..]));
 }
 
 #[test]
-fn a_pause_begins_behind_its_own_transaction_and_before_what_follows() {
+fn a_pause_begins_right_after_its_own_transaction() {
     let server = tern(&[]);
-    let (mut judge, mut other) = (server.client(), server.client());
+    let (mut admin, mut other) = (server.client(), server.client());
     for line in ["MULTI", "SET a 1", "CLIENT PAUSE 60000 WRITE", "SET b 1"] {
-        judge.line(line);
+        admin.line(line);
     }
-    assert_eq!(judge.line("EXEC").items(), Some(&[ok(), ok(), ok()][..]));
+    assert_eq!(admin.line("EXEC").items(), Some(&[ok(), ok(), ok()][..]));
     other.send_raw(b"SET c 1\r\n").unwrap();
     wait_for_blocked(&server, 1);
-    assert_eq!(judge.line("EXISTS a b c").int(), Some(2));
-    judge.line("CLIENT UNPAUSE");
+    assert_eq!(admin.line("EXISTS a b c").int(), Some(2));
+    admin.line("CLIENT UNPAUSE");
     assert_eq!(other.read().unwrap().value, ok());
     other.send_raw(b"CLIENT PAUSE 60000 WRITE\r\nSET d 1\r\n").unwrap();
     assert_eq!(other.read().unwrap().value, ok());
     assert!(other.is_silent(A_WHILE));
-    judge.line("CLIENT UNPAUSE");
+    admin.line("CLIENT UNPAUSE");
     assert_eq!(other.read().unwrap().value, ok());
 }
 
 #[test]
-fn all_wait_until_the_time_is_over() {
+fn all_commands_wait_until_the_pause_ends() {
     let server = tern(&[]);
-    let (mut judge, mut one, mut two) = (server.client(), server.client(), server.client());
+    let (mut admin, mut one, mut two) = (server.client(), server.client(), server.client());
     let since = Instant::now();
-    judge.line("CLIENT PAUSE 300");
-    judge.line("CLIENT PAUSE 100 WRITE");
+    admin.line("CLIENT PAUSE 300");
+    admin.line("CLIENT PAUSE 100 WRITE");
     one.send_raw(b"PING\r\n").unwrap();
     two.send_raw(b"MULTI\r\n").unwrap();
     assert_eq!(one.read().unwrap().value, Value::Simple(b"PONG".to_vec()));
     assert_eq!(two.read().unwrap().value, ok());
     let took = since.elapsed();
-    assert!(took >= Duration::from_millis(300), "the longer and stricter one stands: {took:?}");
-    judge.line("CLIENT PAUSE 60000 ALL");
+    assert!(took >= Duration::from_millis(300), "the longer and stricter pause wins: {took:?}");
+    admin.line("CLIENT PAUSE 60000 ALL");
     one.send_raw(b"PING\r\n").unwrap();
     assert!(one.is_silent(A_WHILE));
-    assert_eq!(judge.line("CLIENT UNPAUSE"), ok(), "who paused all can end it");
+    assert_eq!(admin.line("CLIENT UNPAUSE"), ok(), "the pausing client can end the pause");
     assert_eq!(one.read().unwrap().value, Value::Simple(b"PONG".to_vec()));
 }
 
 #[test]
-fn who_waits_can_be_killed_and_the_server_stopped() {
+fn paused_clients_can_be_killed_and_do_not_block_shutdown() {
     let mut server = tern(&[]);
-    let (mut judge, mut victim, mut other) = (server.client(), server.client(), server.client());
+    let (mut admin, mut victim, mut other) = (server.client(), server.client(), server.client());
     let id = victim.line("CLIENT ID").int().unwrap();
-    judge.line("CLIENT PAUSE 60000 WRITE");
+    admin.line("CLIENT PAUSE 60000 WRITE");
     victim.send_raw(b"SET k v\r\n").unwrap();
     other.send_raw(b"SET k v\r\n").unwrap();
     wait_for_blocked(&server, 2);
-    assert_eq!(judge.line(&format!("CLIENT KILL ID {id} 999999")).int(), Some(1));
+    assert_eq!(admin.line(&format!("CLIENT KILL ID {id} 999999")).int(), Some(1));
     assert!(victim.drain().1, "closed");
     wait_for_blocked(&server, 1);
-    assert_eq!(judge.line("EXISTS k").int(), Some(0), "it did not run");
+    assert_eq!(admin.line("EXISTS k").int(), Some(0), "the command did not run");
     assert!(server.terminate());
 }
 
-/// What is held runs with the rights that its user has when the pause ends, as in Redis.
+/// A held command runs with the rights that its user has when the pause ends, as in Redis.
 #[test]
-fn what_waits_is_asked_again_where_rights_have_changed() {
+fn a_paused_command_is_checked_again_if_rights_changed() {
     let server = tern(&[]);
     let mut admin = server.client();
     let no_command = |name: &str| format!("NOPERM this user has no permissions to run the '{name}' command");
@@ -154,7 +154,7 @@ fn what_waits_is_asked_again_where_rights_have_changed() {
         ("-idempotent", &format!("IDEMPOTENT {id} SET k evil"), no_command("idempotent")),
         ("-set", &format!("IDEMPOTENT {id} SET k evil"), no_command("set")),
         ("resetkeys", "SINTERSTORE k a b", no_key.clone()),
-        // A command that runs alone, and is not part of a window.
+        // A command that runs on its own, outside a window.
         ("-restore", "RESTORE k 0 x", no_command("restore")),
         (
             "resetchannels",
@@ -170,7 +170,7 @@ fn what_waits_is_asked_again_where_rights_have_changed() {
         let mut bob = server.client();
         bob.line("AUTH bob pw");
         admin.line("CLIENT PAUSE 60000 WRITE");
-        // What was taken in front of it, between and behind keeps its place.
+        // Replies before, between and after it keep their order.
         bob.send_raw(format!("GET k\r\n{held}\r\nGET\r\n{held}\r\nPING\r\n").as_bytes()).unwrap();
         assert_eq!(text(&bob.read().unwrap().value), "good");
         wait_for_blocked(&server, 1);
@@ -185,7 +185,7 @@ fn what_waits_is_asked_again_where_rights_have_changed() {
 }
 
 #[test]
-fn an_exec_that_waits_is_asked_again_where_rights_have_changed() {
+fn a_paused_exec_is_checked_again_if_rights_changed() {
     let server = tern(&[]);
     let mut admin = server.client();
     for (change, want) in
@@ -205,7 +205,11 @@ fn an_exec_that_waits_is_asked_again_where_rights_have_changed() {
         let first = reply.items().map_or(&reply, |items| &items[0]);
         assert!(text(first).contains(want), "{change}: {reply:?}");
         assert_eq!(admin.line("EXISTS k").int(), Some(0), "{change}");
-        assert_eq!(bob.line("PING"), Value::Simple(b"PONG".to_vec()), "{change}: no transaction is left");
+        assert_eq!(
+            bob.line("PING"),
+            Value::Simple(b"PONG".to_vec()),
+            "{change}: the transaction is discarded"
+        );
     }
 }
 
@@ -228,7 +232,7 @@ fn expired_keys_are_absent_and_stay_until_the_end() {
 }
 
 #[test]
-fn wrong_arguments_are_told() {
+fn wrong_pause_arguments_are_refused() {
     let server = tern(&[]);
     let mut c = server.client();
     for (line, want) in [

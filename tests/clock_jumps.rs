@@ -1,9 +1,10 @@
-//! Hazard: a server's wall clock jumps by an hour, and keys live or die that the jump does not concern, a command runs twice under one id, a
-//! server is taken for dead, or what it builds is taken away.
+//! Hazard: a server's wall clock jumps by an hour, and keys live or die that the jump should not affect, a
+//! command runs twice under one id, a live server is declared dead, or its unfinished objects are reclaimed.
 //!
-//! What the design says: an expiry is a time, and each server looks at its own clock. So a server that is an hour ahead calls
-//! gone what has less than an hour to live, and removes it as a whole; one that is an hour behind serves up to an hour longer what nobody has
-//! removed. Nothing else looks at the wall clock but the age of ids, which is off by the jump at most. Every test ends with the check of all rows.
+//! By design an expiry is a time, and each server compares it with its own clock. So a server that is an hour
+//! ahead treats keys with less than an hour to live as expired, and removes them for all; one that is an hour
+//! behind serves keys that no server has removed for up to an hour longer. Apart from expiry only the age of
+//! ids depends on the wall clock, and it is off by at most the jump. Every test ends with `tern check`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -23,10 +24,10 @@ use tern::server::reply::Reply;
 use tern::types::string::prebuild;
 
 const MINUTE: u64 = 60_000;
-/// Jumps, in ms.
+/// Jumps in ms.
 const JUMPS: [i64; 2] = [HOUR as i64, -(HOUR as i64)];
 
-/// Three servers whose clocks agree, and have seen each other.
+/// Three servers whose clocks agree and that have seen each other.
 async fn three() -> (Cluster, tempfile::TempDir) {
     let (store, dir) = sets_world::fresh().await;
     let mut cluster = Cluster::on(store);
@@ -41,7 +42,7 @@ fn jump(c: &Cluster, n: usize, by: i64) {
     c.members[n].server.env.clock.jump(by);
 }
 
-/// What server `n` would remove of database 0 now.
+/// Runs the expiry sweep of server `n` on database 0.
 async fn sweep(c: &Cluster, n: usize) -> usize {
     let mut removed = 0;
     for shard in 0..SHARDS {
@@ -72,24 +73,24 @@ async fn keys(c: &Cluster) {
 }
 
 #[tokio::test]
-async fn an_hour_ahead_ends_what_has_less_to_live_and_nothing_else() {
+async fn a_server_an_hour_ahead_expires_only_keys_with_less_to_live() {
     let (c, _dir) = three().await;
     keys(&c).await;
     jump(&c, 2, HOUR as i64);
-    assert!(!there(&c, 2, "short").await, "half an hour is over there");
+    assert!(!there(&c, 2, "short").await, "the key has expired on the server ahead");
     for n in 0..2 {
-        assert!(there(&c, n, "short").await, "its own clock decides for server {n}");
+        assert!(there(&c, n, "short").await, "server {n} uses its own clock");
     }
     for key in ["long", "eternal", "members"] {
         assert!(there(&c, 2, key).await, "{key}");
     }
     assert_eq!(c.line(2, "PTTL long").await, Reply::Int(HOUR as i64));
-    assert_eq!(sweep(&c, 2).await, 1, "the job of the server ahead takes it for all");
+    assert_eq!(sweep(&c, 2).await, 1, "the job of the server ahead removes it for all");
     assert!(!there(&c, 0, "short").await);
     c.assert_sound().await;
     jump(&c, 2, -(HOUR as i64));
     for n in 0..3 {
-        assert!(!there(&c, n, "short").await, "what is removed does not come back");
+        assert!(!there(&c, n, "short").await, "a removed key does not come back");
         assert!(there(&c, n, "long").await && there(&c, n, "members").await);
     }
     assert_eq!(sweep(&c, 2).await, 0);
@@ -97,21 +98,22 @@ async fn an_hour_ahead_ends_what_has_less_to_live_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn an_hour_behind_serves_longer_and_revives_nothing() {
+async fn a_server_an_hour_behind_serves_longer_and_revives_nothing() {
     let (c, _dir) = three().await;
     keys(&c).await;
     jump(&c, 2, -(HOUR as i64));
     c.advance(Duration::from_millis(31 * MINUTE));
     assert!(!there(&c, 0, "short").await && !there(&c, 1, "short").await);
-    assert!(there(&c, 2, "short").await, "up to an hour longer, while nobody removes it");
-    assert_eq!(sweep(&c, 2).await, 0, "nothing is over by its clock");
+    assert!(there(&c, 2, "short").await, "served up to an hour longer until it is removed");
+    assert_eq!(sweep(&c, 2).await, 0, "nothing has expired by its clock");
     assert_eq!(sweep(&c, 0).await, 1);
-    assert!(!there(&c, 2, "short").await, "removed for all");
-    // A time to live that the late server sets is a time that has passed for the others: at once gone there, and whole here.
+    assert!(!there(&c, 2, "short").await, "the key is removed for all");
+    // An expiry set by the late server has already passed for the others: the key is expired there and alive
+    // here.
     c.line(2, "SADD late a b c").await;
     c.line(2, "PEXPIRE late 1800000").await;
     assert!(there(&c, 2, "late").await && !there(&c, 0, "late").await);
-    assert_eq!(c.line(0, "SADD late d").await, Reply::Int(1), "a new set, not the rest of the old one");
+    assert_eq!(c.line(0, "SADD late d").await, Reply::Int(1), "the set is new, not the rest of the old one");
     assert_eq!(c.line(2, "SCARD late").await, Reply::Int(1));
     assert_eq!(c.line(2, "PTTL late").await, Reply::Int(-1));
     c.assert_sound().await;
@@ -170,28 +172,31 @@ async fn a_command_under_an_id_runs_once_whatever_the_clocks_say() {
 }
 
 #[tokio::test]
-async fn nobody_is_taken_for_dead_and_no_lease_ends() {
+async fn no_server_is_declared_dead_and_no_lease_ends() {
     const LEASE: u64 = 10 * MINUTE;
     for by in JUMPS {
         let (c, _dir) = three().await;
         let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
-        // Enough objects that each server has some to look after.
+        // Enough objects that each server owns some.
         for _ in 0..30 {
             prebuild(c.space(1), db, &Bytes::from(vec![7; 1000]), LEASE).await.unwrap();
         }
         for n in [1, 2] {
             jump(&c, n, by);
         }
-        assert_eq!(c.beats(4, &[0, 1, 2], &[0, 1, 2]).await, [0u64; 0], "nobody is dead");
+        assert_eq!(c.beats(4, &[0, 1, 2], &[0, 1, 2]).await, [0u64; 0], "no server is dead");
         for n in 0..3 {
-            assert_eq!(c.space(n).instances.living(), 3, "as server {n} sees it");
+            assert_eq!(c.space(n).instances.living(), 3, "in the view of server {n}");
             let taken = reclaim(c.space(n), None, 100).await.unwrap().rows;
-            assert_eq!(taken, 0, "server {n} takes away what is being built");
+            assert_eq!(taken, 0, "server {n} must not reclaim an unfinished object");
         }
         let owners = |unit| (0..3).filter(|n| c.space(*n).instances.owns("expiry", unit)).count();
-        assert!((0..100).all(|unit| owners(unit) == 1), "each share of the work has one owner");
+        assert!((0..100).all(|unit| owners(unit) == 1), "each shard of the work has one owner");
         c.advance(Duration::from_millis(LEASE));
-        assert!(reclaim(c.space(1), None, 100).await.unwrap().rows > 0, "the builder knows when it is over");
+        assert!(
+            reclaim(c.space(1), None, 100).await.unwrap().rows > 0,
+            "the builder knows that its lease is over"
+        );
         c.assert_sound().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Files, arguments and CONFIG SET: what is accepted, what wins, how what is wrong is refused.
+//! Files, arguments and CONFIG SET: accepted forms, precedence, and refusals.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -115,7 +115,7 @@ fn config_set_changes_all_or_none() {
 }
 
 #[test]
-fn config_rewrite_keeps_the_file_and_says_what_is_in_force() {
+fn config_rewrite_keeps_the_file_and_writes_the_current_values() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tern.conf");
     let old = "# mine\nport 7000\n\n# how long\ntimeout 10\n";

@@ -1,6 +1,6 @@
-//! `conf/tern.conf` is written from the table of options, and every default is a value that the option accepts.
+//! `conf/tern.conf` is generated from the table of options, and each option accepts its own default.
 //!
-//! `TERN_BLESS=1 cargo test --test config_table` writes the file anew.
+//! `TERN_BLESS=1 cargo test --test config_table` regenerates the file.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use tern::config::{Change, Opt, SECTIONS, Settings, from_text, options};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/conf/tern.conf");
-/// Columns of the file's comments.
+/// The width of the file's comments.
 const WIDTH: usize = 110;
 
 const HEAD: &str = "\
@@ -29,18 +29,18 @@ const HEAD: &str = "\
 fn names_are_unique_and_lower_case() {
     let mut seen = HashSet::new();
     for opt in options() {
-        assert!(seen.insert(opt.name), "{} is there twice", opt.name);
+        assert!(seen.insert(opt.name), "{} occurs twice", opt.name);
         assert!(
             opt.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'),
             "{}",
             opt.name
         );
-        assert!(!opt.doc.trim().is_empty(), "{} has no sentence about it", opt.name);
+        assert!(!opt.doc.trim().is_empty(), "{} has no description", opt.name);
     }
 }
 
 #[test]
-fn every_default_is_accepted_and_shown_as_it_is() {
+fn every_default_is_accepted_and_shown_unchanged() {
     for opt in options() {
         let mut settings = Settings::default();
         assert_eq!(opt.show(&settings), opt.default, "{}", opt.name);
@@ -61,7 +61,7 @@ fn comment(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// An option's sentences, then its examples, a line each, then the directive.
+/// An option's description, then its examples, one per line, then the directive.
 fn directive(opt: &Opt) -> String {
     let (examples, sentences): (Vec<&str>, Vec<&str>) =
         opt.doc.lines().partition(|line| line.trim().starts_with("Example: "));
@@ -92,7 +92,7 @@ fn rendered() -> String {
 }
 
 #[test]
-fn the_file_is_that_of_the_table() {
+fn the_file_matches_the_table() {
     let wanted = rendered();
     if std::env::var_os("TERN_BLESS").is_some() {
         std::fs::write(FILE, &wanted).unwrap();
@@ -104,7 +104,7 @@ fn the_file_is_that_of_the_table() {
 }
 
 #[test]
-fn the_file_reads_as_the_defaults() {
+fn the_file_parses_to_the_defaults() {
     let text = std::fs::read_to_string(FILE).unwrap();
     let mut settings = Settings { port: 1, databases: 3, ..Settings::default() };
     from_text(&mut settings, "conf/tern.conf", &text).unwrap();

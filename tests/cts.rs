@@ -1,7 +1,7 @@
 //! The public resp-compatibility suite: every case whose commands Tern has.
 //!
-//! The cases lie beside the checkout, in `../shared/compat/cts.json`: command lines quoted as in redis-cli, and
-//! their replies. What is left out, and because of which command, is printed.
+//! The cases are in `../shared/compat/cts.json` beside the checkout: command lines quoted as in redis-cli,
+//! and their replies. The test prints the number of omitted cases and the commands that they need.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -14,7 +14,7 @@ use support::resp::{Client, Value, text};
 use support::server::tern;
 use support::{say, skipped, suite};
 
-/// Cases that pass today, of 416: the others need commands that are not there yet.
+/// The number of cases that pass today, of 416: the others need commands that Tern does not have yet.
 const LEAST: usize = 135;
 
 struct Case {
@@ -51,7 +51,7 @@ fn compatibility_cases_pass() {
     say(&format!("cts: {} cases left out: {}", left_out.values().sum::<usize>(), because.join(", ")));
     suite("cts", passed, failures.len());
     assert!(failures.is_empty(), "\n{}\n", failures.join("\n"));
-    assert!(passed >= LEAST, "{passed} cases ran, and {LEAST} did before");
+    assert!(passed >= LEAST, "{passed} cases ran, expected at least {LEAST}");
 }
 
 struct Read {
@@ -80,7 +80,7 @@ fn missing(client: &mut Client, case: &Case) -> Option<String> {
         let row = info.items().and_then(|i| i.first()).and_then(Value::items);
         let Some(row) = row else { return Some(name) };
         if ["eval", "fcall", "function", "script"].iter().any(|scripting| name.starts_with(scripting)) {
-            return Some(name); // a row that says why it is refused
+            return Some(name); // a row that says why the server refuses it
         }
         let subs = row.get(9).and_then(Value::items).unwrap_or_default();
         let full = format!(
@@ -138,8 +138,8 @@ fn close(want: &str, got: &Value) -> bool {
     }
 }
 
-/// A line's words as redis-cli reads them: double quotes with escapes, single quotes without. In a binary line,
-/// escapes count outside quotes too.
+/// Splits a line into words as redis-cli does: double quotes with escapes, single quotes without. In a binary
+/// line, escapes also count outside quotes.
 fn split(line: &str, binary: bool) -> Vec<Vec<u8>> {
     let (bytes, mut words, mut at) = (line.as_bytes(), Vec::new(), 0);
     while at < bytes.len() {

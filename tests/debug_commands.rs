@@ -1,5 +1,6 @@
-//! DEBUG, and what it is for: a panic in a command ends that command, a panic in a connection ends that connection, both
-//! are counted and logged, and nobody else notices. Nobody can do that to a server that was not started for it.
+//! DEBUG and its purpose: a panic in a command ends only that command, a panic in a connection ends only that
+//! connection, both are counted and logged, and other clients do not notice. A server that was not started
+//! for it refuses DEBUG.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -18,7 +19,7 @@ fn line(c: &mut Client, line: &str) -> String {
     string(&c.line(line))
 }
 
-/// Panics by INFO, and by the metrics.
+/// The number of panics by INFO and by the metrics.
 fn panics(c: &mut Client, metrics: u16) -> (u64, u64) {
     let text = line(c, "INFO tern");
     let info = text.lines().find_map(|l| l.strip_prefix("panics:")).unwrap().parse().unwrap();
@@ -49,7 +50,7 @@ fn a_panic_in_a_command_ends_that_command_only() {
         "{}",
         server.log()
     );
-    // What stands beside it in a pipeline and in an EXEC is done, once.
+    // Commands beside it in a pipeline and in an EXEC run once.
     let lines = ["INCR n", "DEBUG PANIC", "INCR n"];
     let window = lines.map(|l| request(&l.split(' ').collect::<Vec<_>>())).concat();
     a.send_raw(&window).unwrap();
@@ -79,7 +80,7 @@ fn a_panic_in_a_connection_ends_that_connection_only() {
     a.set_timeout(Duration::from_secs(20));
     assert!(a.drain().1, "the connection is closed");
     assert_eq!(line(&mut b, "SET k v"), "OK");
-    assert_eq!(line(&mut b, &format!("CLIENT LIST ID {id}")), "", "it has left the registry");
+    assert_eq!(line(&mut b, &format!("CLIENT LIST ID {id}")), "", "the client has left the registry");
     assert_eq!(panics(&mut b, metrics), (1, 1));
     let log = server.log();
     for words in ["DEBUG PANIC CONNECTION", "panic: connection closed"] {
@@ -89,7 +90,7 @@ fn a_panic_in_a_connection_ends_that_connection_only() {
 }
 
 #[test]
-fn debug_is_refused_where_it_is_not_allowed() {
+fn debug_is_refused_unless_enabled() {
     let refusal = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run \
                    it from a local connection, otherwise you need to set this option in the configuration file, and \
                    then restart the server.";
@@ -133,23 +134,23 @@ fn set_active_expire_switches_the_job() {
     let server = with_debug("yes", &[]);
     let mut c = server.client();
     assert_eq!(line(&mut c, "DEBUG SET-ACTIVE-EXPIRE 0"), "OK");
-    // A round that is under way still ends.
+    // A round under way still finishes.
     std::thread::sleep(Duration::from_millis(200));
     c.line("SET k v PX 1");
     std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(c.line("DBSIZE").int(), Some(1), "it stays until somebody looks");
+    assert_eq!(c.line("DBSIZE").int(), Some(1), "an expired key stays until it is accessed");
     assert_eq!(c.line("EXISTS k").int(), Some(0));
     assert_eq!(line(&mut c, "DEBUG SET-ACTIVE-EXPIRE 1"), "OK");
     let since = Instant::now();
     while c.line("DBSIZE").int() != Some(0) {
-        assert!(since.elapsed() < Duration::from_secs(20), "the job does not remove it");
+        assert!(since.elapsed() < Duration::from_secs(20), "the job must remove it");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The bytes are those of redis-server 7.0.15.
+/// The expected bytes are those of redis-server 7.0.15.
 #[test]
-fn samples_of_each_type_for_those_who_write_parsers() {
+fn debug_protocol_samples_each_reply_type() {
     let server = with_debug("yes", &[]);
     let mut c = server.client();
     let mut bytes = |kind: &str| c.run(&["DEBUG", "PROTOCOL", kind]).raw;
@@ -169,7 +170,7 @@ fn samples_of_each_type_for_those_who_write_parsers() {
 }
 
 #[test]
-fn what_was_forgotten_is_read_again() {
+fn the_dictionary_is_read_again_after_a_reload() {
     let server = with_debug("yes", &[]);
     let mut c = server.client();
     let members: Vec<String> = (0..2000).map(|n| format!("member{n}")).collect();
@@ -189,7 +190,7 @@ fn field(c: &mut Client, section: &str, name: &str) -> Option<String> {
     text.lines().find_map(|l| Some(l.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
 }
 
-/// Waits for what the job does; it gives replies ten seconds to be through.
+/// Waits for the job's result; it gives replies ten seconds to finish.
 fn wait_for(c: &mut Client, name: &str, want: &str) {
     let since = Instant::now();
     while field(c, "tern", name).as_deref() != Some(want) {
@@ -200,7 +201,7 @@ fn wait_for(c: &mut Client, name: &str, want: &str) {
 }
 
 #[test]
-fn members_that_no_set_holds_are_collected_when_asked_for_and_in_time() {
+fn unreferenced_members_are_collected_on_demand_and_by_the_job() {
     let server = with_debug("yes", &["--dictionary-gc-share", "100"]);
     let mut c = server.client();
     let words: Vec<String> = (0..500).map(|n| format!("{n:070}")).collect();
@@ -217,7 +218,7 @@ fn members_that_no_set_holds_are_collected_when_asked_for_and_in_time() {
     }
     assert_eq!(c.line("SCARD a").int(), Some(100));
     assert_eq!(c.line(&format!("SADD a {}", words[..450].join(" "))).int(), Some(400));
-    // And without being asked, after a while.
+    // It also happens without the command, after a while.
     assert_eq!(c.line(&format!("SREM a {}", words[..200].join(" "))).int(), Some(200));
     assert_eq!(line(&mut c, "CONFIG SET dictionary-gc-interval 2"), "OK");
     wait_for(&mut c, "dictionary_ids_collected", "600");

@@ -1,5 +1,6 @@
-//! `Dockerfile`, `conf/compose.yaml`, `conf/tern.service`, the Debian package and the tarball fit this build: their command lines are accepted and
-//! serve, and each option, file, version, port and time in them is the one that they mean. No image or package is built and no unit is started.
+//! `Dockerfile`, `conf/compose.yaml`, `conf/tern.service`, the Debian package and the tarball match this
+//! build: their command lines are accepted and start a server, and each option, file, version, port and time
+//! in them is right. The test builds no image or package and starts no unit.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -19,7 +20,7 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).expect(name)
 }
 
-/// The instructions of a Dockerfile, continued lines joined, without comments.
+/// The instructions of a Dockerfile: continued lines joined, comments removed.
 fn instructions(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     let joined = lines.join("\n").replace("\\\n", " ");
@@ -40,7 +41,7 @@ fn list(text: &str) -> Vec<String> {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Values of a key at any place of a file whose lines are `<key><separator><value>`.
+/// The values of a key anywhere in a file whose lines are `<key><separator><value>`.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     text.lines().filter_map(|line| line.trim_start().strip_prefix(key)).map(str::trim).collect()
 }
@@ -59,8 +60,8 @@ fn settings(args: &[String]) -> Settings {
     from_args(args).unwrap_or_else(|e| panic!("{args:?}: {e:?}")).0
 }
 
-/// Starts what a command line says, with these words exchanged, and asks it as `tern ping` does. A free port stands behind the line, as `-p` would
-/// map it.
+/// Starts a server by a command line, with `words` replaced, and asks it as `tern ping` does. A free port is
+/// appended to the line, as `-p` would map it.
 fn serves(args: &[String], exchange: &[(&str, &str)]) {
     let port = free_port();
     let places = |arg: &String| exchange.iter().fold(arg.clone(), |arg, (from, to)| arg.replace(from, to));
@@ -69,11 +70,11 @@ fn serves(args: &[String], exchange: &[(&str, &str)]) {
     let mut server = tern_on(&mut command, port);
     let ping = Command::new(BINARY).args(["ping", "--port", &port.to_string()]).output().unwrap();
     assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr));
-    assert!(server.terminate(), "SIGTERM ends it well: {}", server.log());
+    assert!(server.terminate(), "SIGTERM must end the server cleanly: {}", server.log());
 }
 
 #[test]
-fn the_dockerfile_builds_what_is_here() {
+fn the_dockerfile_builds_this_crate() {
     let all = instructions(&file("Dockerfile"));
     let run: Vec<&String> = all.iter().filter(|(name, _)| name == "RUN").map(|(_, rest)| rest).collect();
     let build = run.iter().find(|line| line.contains("cargo build")).expect("a build");
@@ -84,26 +85,29 @@ fn the_dockerfile_builds_what_is_here() {
     }
     let manifest = file("Cargo.toml");
     assert!(manifest.contains("\nfdb = [") && manifest.contains("[[bin]]\nname = \"tern\""));
-    // What is left out of the context is not needed, and what is built is in it.
+    // The context omits nothing needed, and the build copies the binary from it.
     let ignored = file(".dockerignore");
     for needed in ["Cargo.toml", "Cargo.lock", "build.rs", "src", ".cargo", "bench", "tests"] {
-        assert!(ignored.lines().all(|line| line != needed), "{needed} is left out");
+        assert!(ignored.lines().all(|line| line != needed), "{needed} must be in the context");
     }
     // Each example and test that Cargo.toml names must be there, or cargo refuses the manifest.
     for path in values(&manifest, "path = ") {
         let path = path.trim_matches('"');
-        assert!(!ignored.lines().any(|line| path.starts_with(&format!("{line}/"))), "{path} is left out");
+        assert!(
+            !ignored.lines().any(|line| path.starts_with(&format!("{line}/"))),
+            "{path} must be in the context"
+        );
     }
     let least: Vec<u32> = numbers(only(&manifest, "rust-version = "));
     let image =
         all.iter().find(|(n, rest)| n == "FROM" && rest.starts_with("rust:")).expect("an image of Rust");
     assert!(numbers(&image.1)[..2] >= least[..], "{} for {least:?}", image.1);
-    // The program links the library where the second stage finds it.
+    // The program links the library at its path in the second stage.
     let library =
         all.iter().filter(|(n, rest)| n == "COPY" && rest.contains("libfdb_c.so /opt/fdb/lib/libfdb_c.so"));
     assert_eq!(library.count(), 2);
     assert!(file("build.rs").contains("\"/opt/fdb\""));
-    // One Debian: the program of one is linked to the C library of the other.
+    // Both stages use one Debian release: the program built in one needs the C library of the other.
     let runs_on = all.iter().rfind(|(n, _)| n == "FROM").unwrap();
     assert!(image.1.contains("-bookworm") && runs_on.1.contains(":bookworm"), "{runs_on:?}");
     let copied =
@@ -116,7 +120,7 @@ fn numbers(text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn the_image_serves_and_is_asked() {
+fn the_image_serves_and_its_health_check_passes() {
     let all = instructions(&file("Dockerfile"));
     assert_eq!(list(&last(&all, "ENTRYPOINT")), ["tern"]);
     let args = list(&last(&all, "CMD"));
@@ -124,7 +128,7 @@ fn the_image_serves_and_is_asked() {
     assert_eq!(
         here.port.to_string(),
         last(&all, "EXPOSE"),
-        "the port that is exposed is the one that it listens on"
+        "EXPOSE must name the port that the server listens on"
     );
     let volume = last(&all, "VOLUME");
     assert_eq!((here.dir.as_str(), last(&all, "WORKDIR")), (volume.as_str(), volume.clone()));
@@ -142,7 +146,7 @@ fn the_image_serves_and_is_asked() {
     let health = last(&all, "HEALTHCHECK");
     let (times, command) = health.split_once("CMD ").unwrap();
     assert_eq!(list(command), ["tern", "ping"]);
-    // `tern ping` gives up by itself, connecting and reading, before it is taken for hung.
+    // `tern ping` times out by itself, connecting and reading, before Docker takes it for hung.
     let timeout = times.split("--timeout=").nth(1).and_then(|t| t.split(' ').next()).unwrap();
     assert!(seconds(timeout) > 2, "{timeout}");
     let home = tempfile::tempdir().unwrap();
@@ -169,15 +173,18 @@ fn compose_starts_servers_of_this_image_on_one_cluster() {
             && compose.contains(&format!("[\"cluster:{mount}\"]")),
         "{mount}"
     );
-    assert_eq!(only(&compose, "file="), cluster, "{name} is written for the servers");
+    assert_eq!(only(&compose, "file="), cluster, "{name} must be written where the servers read it");
     let user = last(&docker, "USER");
-    assert!(compose.contains(&format!("chown -R {user} {mount}")), "who may rewrite it");
+    assert!(compose.contains(&format!("chown -R {user} {mount}")), "the servers' user must own the folder");
     let ports: Vec<String> = values(&compose, "ports: ").iter().flat_map(|ports| list(ports)).collect();
     let inner = ports.iter().map(|p| p.rsplit(':').next().unwrap());
     assert_eq!(inner.collect::<Vec<_>>(), vec![here.port.to_string(); 3]);
     let outer: BTreeSet<&str> = ports.iter().map(|p| p.split(':').nth(1).unwrap()).collect();
     assert_eq!(outer.len(), 3);
-    assert!(ports.iter().all(|p| p.starts_with("127.0.0.1:")), "there is no password: {ports:?}");
+    assert!(
+        ports.iter().all(|p| p.starts_with("127.0.0.1:")),
+        "without a password no port may be public: {ports:?}"
+    );
     let addresses: Vec<&str> =
         compose.split("ipv4_address: ").skip(1).map(|rest| rest.split('}').next().unwrap()).collect();
     let wanted: Vec<String> = addresses.iter().map(|ip| format!("{ip}:4500")).collect();
@@ -247,12 +254,12 @@ fn systemd_knows_each_line_of_the_unit() {
         (BINARY, "/usr/local/bin/none"),
     ] {
         assert!(unit.contains(line), "{line}");
-        assert!(verify(&unit.replace(line, wrong)).contains("tern.service"), "{wrong} is not noticed");
+        assert!(verify(&unit.replace(line, wrong)).contains("tern.service"), "{wrong} must be reported");
     }
     say("systemd-analyze verify: conf/tern.service, and five mistakes in it");
 }
 
-/// The files that the Debian package installs, each with where it comes from.
+/// The files that the Debian package installs, with their sources.
 fn assets(manifest: &str) -> BTreeMap<String, String> {
     let body = manifest.split("\nassets = [\n").nth(1).and_then(|rest| rest.split("\n]").next()).unwrap();
     let assets = body.lines().map(|line| list(line.trim().trim_end_matches(',')));
@@ -270,7 +277,7 @@ fn accepts(shell_script: &str) -> bool {
 }
 
 #[test]
-fn the_debian_package_is_of_files_that_exist_and_fits_the_unit() {
+fn the_debian_packages_files_exist_and_match_the_unit() {
     let (manifest, unit) = (file("Cargo.toml"), file("conf/tern.service"));
     let assets = assets(&manifest);
     for source in assets.values() {
@@ -294,7 +301,7 @@ fn the_maintainer_scripts_make_the_units_user_and_directory() {
     for name in ["postinst", "postrm"] {
         let path = format!("{scripts}/{name}");
         assert!(accepts(&path), "sh -n {path}");
-        // cargo-deb puts there what concerns the unit.
+        // cargo-deb inserts the part about the unit there.
         assert!(file(&path).contains("\n#DEBHELPER#\n"), "{path}");
     }
     let (user, state) = (of_unit(&unit, "User"), of_unit(&unit, "WorkingDirectory"));
@@ -305,7 +312,7 @@ fn the_maintainer_scripts_make_the_units_user_and_directory() {
         format!("getent passwd {user} >"),
         format!("adduser --quiet --system --group --no-create-home --home {state} {user}\n"),
         format!("install -d -m {mode} -o {user} -g {user} {state}\n"),
-        // It may hold passwords, and the package makes it root's.
+        // The file may hold passwords, and the package gives it to root.
         format!("chgrp {user} {}\n", of_unit(&unit, "ExecStart").split(' ').nth(1).unwrap()),
     ] {
         assert!(postinst.contains(&part), "{part}");
@@ -314,9 +321,9 @@ fn the_maintainer_scripts_make_the_units_user_and_directory() {
     assert!(manifest.contains("[\"conf/tern.conf\", \"etc/tern/\", \"640\"],"));
 }
 
-/// Runs the script with a cargo and a strip that build nothing.
+/// Runs the script with stand-ins for cargo and strip that build nothing.
 #[test]
-fn the_tarball_holds_what_its_script_says() {
+fn the_tarball_holds_the_files_its_script_lists() {
     let home = tempfile::tempdir().unwrap();
     let (tools, release) = (home.path().join("tools"), home.path().join("release"));
     for dir in [&tools, &release] {

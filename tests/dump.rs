@@ -1,5 +1,5 @@
-//! DUMP and RESTORE here: every form of a value, options, what is refused. Payloads of a real server, and ours there, are in
-//! `tests/differential`; hostile ones beside the decoder.
+//! DUMP and RESTORE in process: every form of a value, options, refusals. `tests/differential` exchanges
+//! payloads with a real server; tests beside the decoder cover hostile ones.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 

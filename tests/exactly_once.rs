@@ -1,8 +1,9 @@
-//! Hazard: a commit whose result is unknown is applied twice, or its answer is lost, or what it looked up is
-//! counted twice.
+//! Hazard: a commit whose result is unknown is applied twice, its reply is lost, or its lookups are counted
+//! twice.
 //!
-//! Many clients INCR, APPEND and EXEC over a store that conflicts, ages, and answers `Unknown` for commits that were
-//! applied, were not, or are applied a little later. Every acknowledged INCR must count exactly once and see its own value.
+//! Many clients INCR, APPEND and EXEC on a store that conflicts, ages out transactions, and answers `Unknown`
+//! for commits that were applied, were not, or are applied a little later. Every acknowledged INCR must count
+//! exactly once and see its own value.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -39,7 +40,7 @@ async fn executor(store: Store, lanes: usize) -> Arc<Executor> {
     Arc::new(Executor::new(Arc::new(server)))
 }
 
-/// What `TERN_TEST_STORE` asks for, or the embedded engine.
+/// The engine that `TERN_TEST_STORE` selects, or the embedded one.
 async fn engine(dir: &Path) -> Store {
     #[cfg(feature = "fdb")]
     if fdb_cluster::wanted() {
@@ -75,7 +76,7 @@ async fn unknown_commits_are_applied_once() {
     let counts = faulty.counts();
     assert!(counts.unknown_applied > 0 && counts.unknown_lost > 0 && counts.unknown_late > 0, "{counts:?}");
     assert!(counts.conflicts > 0 && counts.too_old > 0, "{counts:?}");
-    let report = check(&exec.server().store, &mut |_, _| {}).await.expect("it is read");
+    let report = check(&exec.server().store, &mut |_, _| {}).await.expect("the check must read the store");
     assert!(report.is_sound(), "{report}");
 }
 
@@ -83,19 +84,19 @@ async fn one_client(exec: Arc<Executor>, n: usize) {
     let own = format!("incr own:{n}");
     for round in 1..=ROUNDS {
         let replies = run(&exec, &[&own, "incr shared", "append log x"], false).await;
-        assert_eq!(replies[0], Reply::Int(round as i64), "own counter of client {n}");
+        assert_eq!(replies[0], Reply::Int(round as i64), "client {n} must see its own increments");
         assert!(matches!(replies[1], Reply::Int(_)) && matches!(replies[2], Reply::Int(_)), "{replies:?}");
         run(&exec, &[&format!("getset seen:{n} {round}")], false).await;
         run(&exec, &["exists shared"], false).await;
         let replies = run(&exec, &["incr a", "incr b"], true).await;
-        assert_eq!(replies[0], replies[1], "one EXEC, one state");
+        assert_eq!(replies[0], replies[1], "an EXEC must see one state");
     }
 }
 
-/// Hazard: an attempt is given up, and what it did to the server itself is done again: it was done in vain the second time, and with the
-/// client's own answer gone.
+/// Hazard: an attempt is given up, and its effect on the server itself happens again: the second time in
+/// vain, and the reply of the first is lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_acts_on_the_server_is_done_once() {
+async fn effects_on_the_server_happen_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let faulty = Faulty::new(engine(dir.path()).await, 1, FaultRates::default());
     let exec = executor(Store::Faulty(faulty.clone()), 1).await;
@@ -111,12 +112,13 @@ async fn what_acts_on_the_server_is_done_once() {
             [Reply::Int(round), Reply::Ok, Reply::Int(1), Reply::Int(round)],
             "EXEC: {multi}"
         );
-        assert!(client.no_evict, "the client's state is what that call made of it");
+        assert!(client.no_evict, "the client's state must be the call's result");
     }
     assert!(faulty.counts().conflicts > 5, "{:?}", faulty.counts());
 }
 
-/// Runs a unit while another server on its store runs `meanwhile`, so that the first attempt fails. Its last command waits for that.
+/// Runs a unit while another server on its store runs `meanwhile`, so that the first attempt fails. The
+/// unit's last command waits for that.
 async fn overtaken(unit: Unit, before: &str, meanwhile: Vec<Vec<Bytes>>) -> Vec<Reply> {
     let dir = tempfile::tempdir().expect("a directory");
     let store = engine(dir.path()).await;
@@ -133,21 +135,22 @@ async fn overtaken(unit: Unit, before: &str, meanwhile: Vec<Vec<Bytes>>) -> Vec<
     running.await.expect("it ends")
 }
 
-/// Hazard: what acted in an attempt that failed is given back as a command that did not run, because the next attempt ends before it.
+/// Hazard: a command that acted in a failed attempt is given back as one that did not run, because the next
+/// attempt ends before it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_acted_is_not_given_back() {
+async fn a_command_that_has_acted_is_not_given_back() {
     let mut lines = vec!["get large"; 60];
     lines.extend(["incr n", "acl deluser bob", "debug sleep 0.6"]);
     let large = vec![Bytes::from("set"), Bytes::from("large"), Bytes::from(vec![b'x'; 60_000])];
     let meanwhile = vec![large, units::words("incr n")];
     let replies = overtaken(units::pipeline(&lines), "acl setuser bob on", meanwhile).await;
-    assert!(matches!(replies[0], Reply::Bulk(_)), "the attempt that failed is not what is answered");
+    assert!(matches!(replies[0], Reply::Bulk(_)), "the failed attempt must not be answered");
     assert_eq!(replies[60..], [Reply::Int(2), Reply::Int(1), Reply::Ok]);
 }
 
-/// Hazard: what only read the data in an attempt that failed is answered as if it had acted.
+/// Hazard: a command that only read data in a failed attempt is answered as if it had acted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_read_the_data_reads_it_again() {
+async fn a_command_that_read_data_runs_again() {
     let lines = ["append log y", "strlen log", "debug object log", "debug sleep 0.6"];
     let unit = Unit { exec: true, ..units::pipeline(&lines) };
     let replies = overtaken(unit, "set log x", vec![units::words("append log xxxx")]).await;

@@ -1,5 +1,5 @@
-//! Hazard: a server cannot reach a cluster that asks for certificates, hangs where it is not let in, or loses the cluster when
-//! its coordinators move.
+//! Hazard: a server cannot reach a cluster that requires certificates, hangs if it is rejected, or loses the
+//! cluster when its coordinators move.
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -14,7 +14,7 @@ use support::fdb_cluster::{self, Cluster, Layout, Tls};
 use support::resp::Value;
 use support::server::{Server, assert_sound, tern_in, tern_that_says};
 
-/// `store-timeout` of servers that are not let in, in ms.
+/// `store-timeout` of rejected servers, in ms.
 const PATIENCE: u64 = 3000;
 const PASSWORD: &str = "open-sesame";
 
@@ -24,7 +24,7 @@ fn openssl(dir: &Path, line: &str) {
     assert!(output.status.success(), "openssl {line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// An authority of its own and a certificate that it signed, in `dir`.
+/// An authority and a certificate that it signed, in `dir`.
 fn certificates(dir: &Path) -> Tls {
     std::fs::create_dir_all(dir).unwrap();
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
@@ -38,7 +38,7 @@ fn certificates(dir: &Path) -> Tls {
     Tls { authority, certificate, key }
 }
 
-/// Options of a server that speaks TLS to the cluster of `file`.
+/// Options of a server that uses TLS to the cluster of `file`.
 fn options(file: &Path, tls: &Tls) -> Vec<String> {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let mut options = vec!["--store".to_owned(), format!("fdb:{}", file.display())];
@@ -55,7 +55,7 @@ fn words(options: &[String]) -> Vec<&str> {
     options.iter().map(String::as_str).collect()
 }
 
-/// A server that is to give up by itself: what it says, and after how long.
+/// Starts a server that must give up by itself; returns its message, and the time it took.
 fn refused(dir: &Path, options: &[String]) -> (String, Duration) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
     command.arg("--dir").arg(dir).args(options);
@@ -69,7 +69,8 @@ fn refused(dir: &Path, options: &[String]) -> (String, Duration) {
     (said, since.elapsed())
 }
 
-/// A server that waits for its cluster: it says `why` in its log, and what clients hear while it does. After how long.
+/// A server that waits for its cluster logs `why` and answers clients with -LOADING meanwhile. Returns the
+/// time until its message.
 fn waits(options: &[&str], why: &str) -> (Server, Duration) {
     let home = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
@@ -85,7 +86,8 @@ fn waits(options: &[&str], why: &str) -> (Server, Duration) {
     (server, took)
 }
 
-/// The cluster is down when the server starts: it waits, whatever it was at, and serves once the cluster is there.
+/// The cluster is down when the server starts: the server waits, whichever step needs the cluster, and serves
+/// once the cluster is up.
 #[test]
 fn a_server_waits_for_its_cluster() {
     let Some(mut cluster) = Cluster::start(Layout::Single, "waiting for the cluster") else { return };
@@ -106,11 +108,11 @@ fn a_server_waits_for_its_cluster() {
         assert!(since.elapsed() < Duration::from_secs(30), "{}", server.log());
         std::thread::sleep(Duration::from_millis(20));
     }
-    assert!(early.try_run(&["PING"]).is_err(), "a connection of before is closed");
+    assert!(early.try_run(&["PING"]).is_err(), "a connection from before is closed");
     assert_eq!(server.client().line("GET k"), Value::Bulk(b"v".to_vec()));
 }
 
-/// Kills what does not end.
+/// Kills a process that does not end.
 fn wait(mut child: Child) -> std::process::Output {
     let since = Instant::now();
     while child.try_wait().unwrap().is_none() && since.elapsed() < Duration::from_secs(60) {
@@ -177,7 +179,8 @@ fn a_cluster_that_speaks_tls_is_reached_with_its_certificates_only() {
     assert!(said.contains("cannot read /nowhere/node.key"), "{said}");
 }
 
-/// Its own copy of the cluster file, as on another machine: only the server's own client library can have updated it.
+/// The server has its own copy of the cluster file, as on another machine: only its own client library can
+/// have updated it.
 #[test]
 fn a_server_follows_its_cluster_to_other_coordinators() {
     let Some(mut cluster) = Cluster::start(Layout::Double, "moving coordinators") else { return };
@@ -217,7 +220,7 @@ fn a_server_follows_its_cluster_to_other_coordinators() {
         }
         support::say(&format!("moved coordinators: in the server's file after {:?}", since.elapsed()));
         moves(counted.load(Ordering::Relaxed) + 10);
-        // One that the file named before.
+        // A coordinator that the old file named.
         cluster.kill(0);
         moves(counted.load(Ordering::Relaxed) + 100);
         stop.store(true, Ordering::Relaxed);

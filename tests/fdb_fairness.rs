@@ -1,7 +1,8 @@
-//! Hazard: servers that write the same keys at once starve a client, or show it a conflict.
+//! Hazard: servers that write the same keys at once starve a client, or return a conflict to it.
 //!
-//! Three servers on one cluster, each with clients that count on one counter, add to one set, and move amounts between
-//! accounts under WATCH. A client's latency is that of one command, from its request to its reply.
+//! Three servers on one cluster, each with clients that increment one counter, add to one set, and move
+//! amounts between accounts under WATCH. A client's latency is that of one command, from its request to its
+//! reply.
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -16,19 +17,19 @@ use support::resp::{Client, Value};
 use support::server::{Server, tern_in};
 use tempfile::TempDir;
 
-/// The machine is measured with one test's load at a time.
+/// Only one test loads the machine at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-/// Of the next client.
+/// The number of the next client.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 const SERVERS: usize = 3;
-/// Of each kind on each server.
+/// Clients of each kind per server.
 const COUNTING: usize = 8;
 const ADDING: usize = 10;
 const MOVING: usize = 2;
 const TIME: Duration = Duration::from_secs(8);
-/// No command takes longer than so many times the median.
+/// No command may take longer than this many times the median.
 const FACTOR: u32 = 100;
-/// A median below this counts as this: on a busy machine a process alone may not run for half a second.
+/// A lower median counts as this: on a busy machine a process may not run for half a second.
 const FLOOR: Duration = Duration::from_millis(5);
 const ACCOUNTS: usize = 4;
 
@@ -36,17 +37,17 @@ const ACCOUNTS: usize = 4;
 enum Kind {
     Counting,
     Adding,
-    /// Adding members that nobody else adds.
+    /// Adds members that no other client adds.
     AddingOwn,
     Moving,
 }
 
-/// What one client saw.
+/// The results of one client.
 struct Seen {
     kind: Kind,
     server: usize,
     latencies: Vec<Duration>,
-    /// Increments, members that were new, or transfers.
+    /// Increments, new members, or transfers.
     done: i64,
     /// EXECs that found a watched key changed.
     aborted: usize,
@@ -77,7 +78,7 @@ fn client(kind: Kind, server: usize, n: usize, port: u16, until: Instant) -> See
         }
         done += match kind {
             Kind::Counting => i64::from(timed.line("INCR counter").int().unwrap() > 0),
-            // Every other one is common to all, and was interned by whoever came first.
+            // Every other member is common to all clients and interned by the first.
             Kind::Adding if turn % 2 == 1 => timed.line(&format!("SADD set shared:{turn}")).int().unwrap(),
             Kind::Adding | Kind::AddingOwn => timed.line(&format!("SADD set {id}:{turn}")).int().unwrap(),
             Kind::Moving => match transfer(&mut timed, turn + n, turn + n + 1 + server) {
@@ -92,7 +93,8 @@ fn client(kind: Kind, server: usize, n: usize, port: u16, until: Instant) -> See
     Seen { kind, server, latencies: timed.latencies, done, aborted }
 }
 
-/// Moves 1 from one account to another as clients do: read under WATCH, write in EXEC. False where another came first.
+/// Moves 1 from one account to another as clients do: read under WATCH, write in EXEC. False if another
+/// client came first.
 fn transfer(timed: &mut Timed, from: usize, to: usize) -> bool {
     let [from, to] = [from, to].map(|n| format!("account:{}", n % ACCOUNTS));
     timed.line(&format!("WATCH {from} {to}"));
@@ -123,7 +125,7 @@ fn info(server: &Server, name: &str) -> u64 {
     text_of(server, name).parse().unwrap()
 }
 
-/// A figure of INFO.
+/// A field of INFO.
 fn text_of(server: &Server, name: &str) -> String {
     let text = server.client().line("INFO everything");
     let text = String::from_utf8_lossy(text.bytes().unwrap()).into_owned();
@@ -140,7 +142,7 @@ fn int(server: &Server, line: &str) -> i64 {
     }
 }
 
-/// Runs so many clients of each kind on each server.
+/// Runs this many clients of each kind on each server.
 fn run(servers: &[Server], kinds: &[(Kind, usize)], time: Duration) -> Vec<Seen> {
     let until = Instant::now() + time;
     std::thread::scope(|scope| {
@@ -206,7 +208,7 @@ fn no_client_starves_and_none_sees_a_conflict() {
     assert_eq!(int(&servers[0], "GET counter"), done(Kind::Counting) + done(Kind::Moving), "each once");
     assert_eq!(int(&servers[1], "SCARD set"), done(Kind::Adding));
     let balances: i64 = (0..ACCOUNTS).map(|n| int(&servers[2], &format!("GET account:{n}"))).sum();
-    assert_eq!(balances, 0, "what one account lost another has");
+    assert_eq!(balances, 0, "transfers must preserve the sum");
 
     let bound = FACTOR * median(seen.iter().flat_map(|s| s.latencies.iter().copied()).collect()).max(FLOOR);
     for client in &seen {
@@ -217,7 +219,7 @@ fn no_client_starves_and_none_sees_a_conflict() {
             client.kind,
             client.server
         );
-        assert!(client.done > 0, "{:?} on server {} achieved nothing", client.kind, client.server);
+        assert!(client.done > 0, "{:?} on server {} made no progress", client.kind, client.server);
     }
 }
 
@@ -226,7 +228,7 @@ fn sadd_of_different_members_hardly_ever_conflicts() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(cluster) = fdb_cluster::shared("SADD of different members") else { return };
     let (servers, _home) = fleet(cluster);
-    // It becomes a set of chunks, and each server takes a block of ids.
+    // It becomes a set of chunks, and each server leases a block of ids.
     run(&servers, &[(Kind::AddingOwn, ADDING)], TIME / 4);
     let before = contention(&servers);
     let seen = run(&servers, &[(Kind::AddingOwn, ADDING)], TIME / 2);

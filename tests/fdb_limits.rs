@@ -1,6 +1,6 @@
-//! Hazard: a limit of the store (5 s, 10 MB, 100 kB, 10 kB) is a client's surprise: a wrong answer, a connection that ends, or a
-//! write that is half there. What is too large for one transaction is built first, or refused with an error that names the
-//! limit and nothing is written.
+//! Hazard: a limit of the store (5 s, 10 MB, 100 kB, 10 kB) surprises a client: a wrong reply, a closed
+//! connection, or a partial write. A value too large for one transaction is prebuilt, or the command is
+//! refused with an error that names the limit, and writes nothing.
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -17,7 +17,7 @@ fn many() -> usize {
     support::env_number("TERN_LIMIT_MEMBERS").map_or(120_000, |n| n as usize)
 }
 
-/// Keys whose records do not fit a transaction: their names are long.
+/// Keys whose records exceed a transaction: their names are long.
 const RECORDS: usize = 20_000;
 const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -39,7 +39,7 @@ fn world(what: &str) -> Option<World> {
 }
 
 impl World {
-    /// Runs a command; says what took long.
+    /// Runs a command; prints slow ones.
     fn run(&mut self, words: &[&str], more: impl IntoIterator<Item = Vec<u8>>) -> Value {
         let argv: Vec<Vec<u8>> = words.iter().map(|w| w.as_bytes().to_vec()).chain(more).collect();
         let since = Instant::now();
@@ -66,7 +66,7 @@ fn ok() -> Value {
 const TOO_LARGE: &str = "(limit ";
 
 fn refused(reply: Value, limit: &str) {
-    let Value::Error(line) = &reply else { panic!("no error that names {limit}: {reply:?}") };
+    let Value::Error(line) = &reply else { panic!("expected an error that names {limit}: {reply:?}") };
     let line = String::from_utf8_lossy(line);
     assert!(line.starts_with("ERR ") && line.contains(limit), "{line}");
 }
@@ -99,7 +99,7 @@ fn values_larger_than_a_row_and_than_a_transaction() {
         assert_eq!(w.run(&["SET", &format!("big:{n}")], [value.clone()]), ok());
     }
     let read = w.line("MGET big:0 big:1 big:2 big:3 big:4");
-    assert!(read == Value::Array(values.into_iter().map(Value::Bulk).collect()), "15 MB in one reply");
+    assert!(read == Value::Array(values.into_iter().map(Value::Bulk).collect()), "one reply must hold 15 MB");
 }
 
 #[test]
@@ -133,19 +133,19 @@ fn names_and_members_that_no_row_can_hold() {
 }
 
 #[test]
-fn an_exec_larger_than_a_transaction_is_whole_or_not_there() {
+fn an_exec_larger_than_a_transaction_is_applied_whole_or_not_at_all() {
     let Some(mut w) = world("a large EXEC") else { return };
     w.line("MULTI");
     for n in 0..15 {
         w.run(&["SET", &format!("part:{n}")], [filled(1_000_000, n)]);
     }
     w.line("INCR n");
-    let Value::Array(replies) = w.line("EXEC") else { panic!("15 MB of strings are built") };
+    let Value::Array(replies) = w.line("EXEC") else { panic!("15 MB of strings must be prebuilt") };
     assert!(replies[..15].iter().all(|r| *r == ok()) && replies[15] == Value::Int(1));
     assert!(w.line("GET part:14") == Value::Bulk(filled(1_000_000, 14)));
     w.line("FLUSHALL");
 
-    // Records are not built.
+    // Records cannot be prebuilt.
     w.line("MULTI");
     for from in (0..RECORDS).step_by(1000) {
         let set = |n: usize| request(&["SET", &record(n), "v"]);
@@ -158,7 +158,7 @@ fn an_exec_larger_than_a_transaction_is_whole_or_not_there() {
         other => vec![other],
     };
     replies.into_iter().for_each(|reply| refused(reply, TOO_LARGE));
-    assert_eq!(w.int("DBSIZE"), 0, "nothing of it");
+    assert_eq!(w.int("DBSIZE"), 0, "no part of it may be applied");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn many_records_in_one_command() {
     let pairs: Vec<Vec<u8>> = (0..RECORDS).flat_map(|n| [record(n).into(), b"v".to_vec()]).collect();
     let reply = w.run(&["MSET"], pairs.clone());
     refused(reply, TOO_LARGE);
-    assert_eq!(w.int("DBSIZE"), 0, "nothing of it");
+    assert_eq!(w.int("DBSIZE"), 0, "no part of it may be applied");
 
     for some in pairs.chunks(5_000) {
         assert_eq!(w.run(&["MSET"], some.to_vec()), ok());
@@ -182,7 +182,7 @@ fn many_records_in_one_command() {
         Value::Int(n) => assert_eq!((n, w.int("DBSIZE")), (RECORDS as i64, 0)),
         reply => {
             refused(reply, TOO_LARGE);
-            assert_eq!(w.int("DBSIZE"), RECORDS as i64, "nothing of it");
+            assert_eq!(w.int("DBSIZE"), RECORDS as i64, "no part of it may be applied");
         }
     }
 }
@@ -198,7 +198,7 @@ fn many_members_in_one_command() {
         other => panic!("{other:?}"),
     };
     all.sort_unstable();
-    assert!(all == members(many).collect::<Vec<_>>(), "each member once");
+    assert!(all == members(many).collect::<Vec<_>>(), "each member must be stored once");
     assert_eq!(w.line("SINTER s s").items().unwrap().len(), many);
     match w.run(&["SMISMEMBER", "s"], members(many)) {
         Value::Array(found) => assert!(found.len() == many && found.iter().all(|m| *m == Value::Int(1))),
@@ -212,7 +212,7 @@ fn many_members_in_one_command() {
             Value::Array(popped) => assert_eq!(popped.len() as i64 + w.int("SCARD s"), before),
             reply => {
                 refused(reply, TOO_LARGE);
-                assert_eq!(w.int("SCARD s"), before, "nothing of it");
+                assert_eq!(w.int("SCARD s"), before, "no part of it may be applied");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Hazard: messages between servers of one cluster are lost, out of order, told twice or to who came later; or they cost where nobody
-//! listens.
+//! Hazard: messages between servers of one cluster are lost, reordered, duplicated or delivered to later
+//! subscribers, or they cost commits although there is no subscriber.
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -87,7 +87,7 @@ fn messages_of_all_servers_reach_all_servers_in_one_order() {
                         assert_eq!(
                             client.line(&format!("PUBLISH c {n}:{i}")),
                             Value::Int(1),
-                            "counts its own"
+                            "PUBLISH counts its own server's subscribers"
                         );
                     }
                 }
@@ -96,17 +96,20 @@ fn messages_of_all_servers_reach_all_servers_in_one_order() {
     });
     let heard: Vec<Vec<String>> =
         subscribers.iter_mut().map(|s| (0..3 * EACH).map(|_| payload(s)).collect()).collect();
-    assert!(heard[0] == heard[1] && heard[1] == heard[2], "one order for all");
+    assert!(heard[0] == heard[1] && heard[1] == heard[2], "all subscribers must see one order");
     for n in 0..3 {
         let of: Vec<&String> = heard[0].iter().filter(|m| m.starts_with(&format!("{n}:"))).collect();
         let want: Vec<String> = (0..EACH).map(|i| format!("{n}:{i}")).collect();
-        assert!(of.iter().map(|m| m.as_str()).eq(want.iter().map(String::as_str)), "all of {n}, in order");
+        assert!(
+            of.iter().map(|m| m.as_str()).eq(want.iter().map(String::as_str)),
+            "all messages of {n} must arrive in order"
+        );
     }
     fleet.assert_sound();
 }
 
 #[test]
-fn a_subscriber_hears_what_is_published_after_its_confirmation_and_nothing_older() {
+fn a_subscriber_hears_only_messages_published_after_its_confirmation() {
     let Some(cluster) = fdb_cluster::shared("subscribing across servers") else { return };
     let fleet = Fleet::new(cluster, 2);
     let (mut listens, mut publisher) = (fleet.client(0), fleet.client(1));
@@ -126,8 +129,8 @@ fn a_subscriber_hears_what_is_published_after_its_confirmation_and_nothing_older
 }
 
 #[test]
-fn where_nobody_listens_nothing_is_written() {
-    let Some(cluster) = fdb_cluster::shared("messages that nobody hears") else { return };
+fn nothing_is_written_without_listeners() {
+    let Some(cluster) = fdb_cluster::shared("messages without subscribers") else { return };
     let fleet = Fleet::new(cluster, 2);
     let mut publisher = fleet.client(1);
     publisher.line("CONFIG SET notify-keyspace-events KEA");
@@ -137,7 +140,7 @@ fn where_nobody_listens_nothing_is_written() {
         fleet.info(1, "store_commits") - before
     };
     let unheard = publish(&mut publisher);
-    assert!(unheard < 20, "{unheard} commits for messages that nobody hears");
+    assert!(unheard < 20, "{unheard} commits for messages without subscribers");
     let mut listens = fleet.subscriber(0, "SUBSCRIBE c");
     let heard = publish(&mut publisher);
     assert!(heard >= 100, "{heard}");
@@ -145,14 +148,17 @@ fn where_nobody_listens_nothing_is_written() {
     drop(listens);
     let since = Instant::now();
     while publish(&mut publisher) >= 100 {
-        assert!(since.elapsed() < Duration::from_secs(30), "still written though nobody listens");
+        assert!(
+            since.elapsed() < Duration::from_secs(30),
+            "messages must not be written without subscribers"
+        );
         std::thread::sleep(Duration::from_millis(500));
     }
     fleet.assert_sound();
 }
 
 #[test]
-fn keys_expire_once_though_three_servers_look_and_all_hear_of_changes() {
+fn keys_expire_once_on_three_servers_and_all_hear_of_it() {
     const KEYS: usize = 150;
     let Some(cluster) = fdb_cluster::shared("notifications between servers") else { return };
     let fleet = Fleet::new(cluster, 3);
@@ -164,25 +170,26 @@ fn keys_expire_once_though_three_servers_look_and_all_hear_of_changes() {
     for n in 0..KEYS {
         writer.line(&format!("SET key:{n} v PX 50"));
     }
-    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut received: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for _ in 0..2 * KEYS {
         let message = listens.read().unwrap().value;
         let text =
             |n: usize| String::from_utf8_lossy(message.items().unwrap()[n].bytes().unwrap()).into_owned();
-        told.entry(text(3)).or_default().push(text(2));
+        received.entry(text(3)).or_default().push(text(2));
     }
-    assert_eq!(told.len(), KEYS);
+    assert_eq!(received.len(), KEYS);
     let each = ["set", "expired"].map(|event| format!("__keyevent@0__:{event}"));
-    assert!(told.values().all(|events| *events == each), "{told:?}");
+    assert!(received.values().all(|events| *events == each), "{received:?}");
     writer.line("SET end v");
     assert_eq!(payload(&mut listens), "end", "each once");
     fleet.assert_sound();
 }
 
 #[test]
-fn a_subscriber_whose_server_was_away_too_long_is_told_by_closing() {
+fn a_subscriber_of_a_server_away_too_long_is_closed() {
     let Some(cluster) = fdb_cluster::shared("a server that was away") else { return };
-    // Its row was gone: nobody wrote for it meanwhile. It must not be written again unseen, as by who stops to want one of two things.
+    // The server's row was removed, so the others wrote no messages for it meanwhile. A client that drops one
+    // of two interests must not rewrite the row unnoticed.
     for one_leaves in [false, true] {
         server_was_away(cluster, one_leaves);
     }
@@ -197,7 +204,7 @@ fn server_was_away(cluster: &'static Cluster, one_leaves: bool) {
     caches.line("GET k");
     if one_leaves {
         caches = fleet.subscriber(0, "SUBSCRIBE d");
-        // Its job has seen that nobody tracks.
+        // Its job has noticed that no client tracks.
         std::thread::sleep(Duration::from_millis(2500));
     }
     let stop = |signal: &str| {
@@ -211,14 +218,14 @@ fn server_was_away(cluster: &'static Cluster, one_leaves: bool) {
         String::from_utf8(text).unwrap().lines().filter(|l| l.starts_with("instance_")).count()
     };
     while rows() > 1 {
-        assert!(since.elapsed() < Duration::from_secs(60), "it is not buried");
+        assert!(since.elapsed() < Duration::from_secs(60), "its rows must be removed");
         std::thread::sleep(Duration::from_millis(200));
     }
     fleet.client(1).line("PUBLISH c missed");
     fleet.client(1).line("SET k 1");
     stop("-CONT");
-    assert!(listens.is_closed(), "its connection is closed");
-    assert!(caches.is_closed(), "who has a cache must know that it may be stale");
+    assert!(listens.is_closed(), "its connection must be closed");
+    assert!(caches.is_closed(), "a caching client must learn that its cache may be stale");
     let mut again = fleet.subscriber(0, "SUBSCRIBE c");
     fleet.client(1).line("PUBLISH c heard");
     assert_eq!(payload(&mut again), "heard");
@@ -226,8 +233,8 @@ fn server_was_away(cluster: &'static Cluster, one_leaves: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_are_written_only_where_somebody_tracks() {
-    let Some(mut rig) = Rig::on_fdb("changes that nobody hears").await else { return };
+async fn changes_are_written_only_while_a_client_tracks() {
+    let Some(mut rig) = Rig::on_fdb("changes without tracking clients").await else { return };
     let commands = ["SET a 1", "SADD s x", "DEL a", "FLUSHDB"];
     rig.server.space.bus.listen(LISTENS).await.unwrap();
     for line in commands {
@@ -247,9 +254,10 @@ async fn changes_are_written_only_where_somebody_tracks() {
     assert_eq!(rig.server.space.bus.last().await, Ok(before));
 }
 
-/// A server whose row is gone has missed something. Whoever subscribes just then makes the row anew, and it goes again with the last who listens.
+/// A server whose row is gone has missed messages. A client that subscribes just then creates the row again,
+/// and it is removed with the last subscriber.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_that_was_lost_leaves_no_row() {
+async fn a_lost_listener_leaves_no_row() {
     let Some(rig) = Rig::on_fdb("a listener that was lost").await else { return };
     let (log, row) = (&rig.server.space.bus, root::listener(rig.server.space.fresh.instance()));
     let clear = async || {
@@ -267,15 +275,18 @@ async fn a_listener_that_was_lost_leaves_no_row() {
             assert_eq!(
                 (log.wants(), found().await),
                 (0, None),
-                "nothing is written by who has missed something"
+                "a server that missed messages must not write its row"
             );
         } else {
             log.listen(TRACKS).await.unwrap();
         }
         assert_eq!((log.missed() - missed, log.is_idle()), (1, false));
-        assert!(matches!(log.hear().await, Ok(Heard::Missed)), "it is said, once");
+        assert!(matches!(log.hear().await, Ok(Heard::Missed)), "the loss must be reported once");
         if !relaxes {
-            assert!(matches!(log.hear().await, Ok(Heard::Nothing(_))), "who came then is heard for");
+            assert!(
+                matches!(log.hear().await, Ok(Heard::Nothing(_))),
+                "the server must listen for a new subscriber"
+            );
             assert_eq!(found().await.as_deref(), Some(&[log.wants()][..]));
         }
         log.relax(|| 0).await.unwrap();
@@ -297,25 +308,25 @@ fn a_cache_on_one_server_hears_of_changes_on_another() {
         assert_eq!(caches.run(&["GET", &key]).value, Value::Nil(b'_'));
         let since = Instant::now();
         assert_eq!(writer.run(&["SET", &key, "1"]).value, ok);
-        let told = caches.read().unwrap().value;
+        let received = caches.read().unwrap().value;
         longest = longest.max(since.elapsed());
-        assert_eq!(told.items().unwrap()[1], Value::Array(vec![Value::Bulk(key.into_bytes())]));
+        assert_eq!(received.items().unwrap()[1], Value::Array(vec![Value::Bulk(key.into_bytes())]));
     }
     for line in ["SADD t 1", "FLUSHALL"] {
         assert!(matches!(caches.line("SCARD t"), Value::Int(0..=1)));
         writer.line(line);
         assert!(matches!(caches.read().unwrap().value, Value::Push(_)), "{line}");
     }
-    support::say(&format!("a change on the other server was told after {longest:?} at most"));
+    support::say(&format!("a change on the other server was published after {longest:?} at most"));
     let mut noloop = fleet.client(1);
     noloop.line("HELLO 3");
     assert_eq!(noloop.line("CLIENT TRACKING ON BCAST NOLOOP"), ok);
-    // A client of the other server may have the same number.
+    // A client of the other server may have the same id.
     noloop.line("SET mine 1");
     for _ in 0..fleet.servers.len() * 8 {
         fleet.client(0).line("SET theirs 1");
     }
-    let told = noloop.read().unwrap().value;
-    assert_eq!(told.items().unwrap()[1], Value::Array(vec![Value::Bulk(b"theirs".to_vec())]));
+    let received = noloop.read().unwrap().value;
+    assert_eq!(received.items().unwrap()[1], Value::Array(vec![Value::Bulk(b"theirs".to_vec())]));
     fleet.assert_sound();
 }

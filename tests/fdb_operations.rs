@@ -1,5 +1,5 @@
-//! Hazard: servers of one cluster do not notice a dead one, stop each other's clients when they restart, or a store moved to
-//! the cluster and back is not the same.
+//! Hazard: servers of one cluster do not notice a dead one, disturb each other's clients when they restart,
+//! or a store copied to the cluster and back differs.
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -39,7 +39,7 @@ impl Fleet {
         tern_in(&dir, &["--store", &self.store, "--store-namespace", &self.namespace])
     }
 
-    /// A figure of INFO on server `n`.
+    /// A field of INFO on server `n`.
     fn info(&self, n: usize, name: &str) -> u64 {
         let Value::Bulk(text) = self.servers[n].client().line("INFO everything") else { panic!("no INFO") };
         let text = String::from_utf8(text).unwrap();
@@ -47,13 +47,13 @@ impl Fleet {
         line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
     }
 
-    /// Rows of servers that server `n` knows.
+    /// The number of servers whose rows server `n` knows.
     fn rows(&self, n: usize) -> usize {
         let Value::Bulk(text) = self.servers[n].client().line("INFO tern") else { panic!("no INFO") };
         String::from_utf8(text).unwrap().lines().filter(|l| l.starts_with("instance_")).count()
     }
 
-    /// Also while its servers run.
+    /// Works while its servers run.
     fn assert_sound(&self) {
         assert_sound(self.home.path(), &["--store", &self.store, "--store-namespace", &self.namespace]);
     }
@@ -74,29 +74,33 @@ fn wait(what: &str, patience: u64, is_so: impl Fn() -> bool) -> Duration {
 }
 
 #[test]
-fn a_dead_server_is_noticed_and_cleared_up_behind() {
+fn a_dead_server_is_noticed_and_its_rows_are_removed() {
     let Some(cluster) = fdb_cluster::shared("death of a server") else { return };
     let mut fleet = Fleet::new(cluster, 3);
-    wait("all see all", 10, || (0..3).all(|n| fleet.info(n, "instances_alive") == 3));
+    wait("all servers must see each other", 10, || (0..3).all(|n| fleet.info(n, "instances_alive") == 3));
     assert_eq!(fleet.servers[2].client().line("INCR n"), Value::Int(1));
     fleet.servers[2].kill();
-    let noticed =
-        wait("the dead one gets no work", 15, || (0..2).all(|n| fleet.info(n, "instances_alive") == 2));
-    let buried = wait("its rows go", 40, || (0..2).all(|n| fleet.rows(n) == 2));
-    support::say(&format!("a killed server: noticed after {noticed:?}, buried {buried:?} later"));
-    assert!(noticed + buried > Duration::from_secs(10), "buried while a commit of it could be in flight");
+    let noticed = wait("the dead server must get no work", 15, || {
+        (0..2).all(|n| fleet.info(n, "instances_alive") == 2)
+    });
+    let buried = wait("its rows must be removed", 40, || (0..2).all(|n| fleet.rows(n) == 2));
+    support::say(&format!("a killed server: noticed after {noticed:?}, its rows removed {buried:?} later"));
+    assert!(
+        noticed + buried > Duration::from_secs(10),
+        "its rows must not be removed while its commits may be in flight"
+    );
     assert!(fleet.servers[1].terminate());
-    wait("a clean stop is seen at once", 5, || fleet.rows(0) == 1);
+    wait("a clean stop must be noticed at once", 5, || fleet.rows(0) == 1);
     assert_eq!(fleet.servers[0].client().line("INCR n"), Value::Int(2));
     fleet.assert_sound();
 }
 
 #[test]
-fn idle_servers_ask_little_and_expiry_is_shared() {
+fn idle_servers_load_the_cluster_little_and_share_expiry() {
     const IDLE: u64 = 5;
     let Some(cluster) = fdb_cluster::shared("idle servers") else { return };
     let fleet = Fleet::new(cluster, 2);
-    wait("all see all", 10, || (0..2).all(|n| fleet.info(n, "instances_alive") == 2));
+    wait("all servers must see each other", 10, || (0..2).all(|n| fleet.info(n, "instances_alive") == 2));
     let asked = || -> [u64; 3] {
         ["store_read_versions", "store_ranges_read", "store_commits"].map(|name| fleet.info(0, name))
     };
@@ -110,7 +114,7 @@ fn idle_servers_ask_little_and_expiry_is_shared() {
     for n in 0..600 {
         assert_eq!(client.line(&format!("SET key:{n} v PX 50")), Value::Simple(b"OK".to_vec()));
     }
-    wait("expired keys go", 20, || fleet.servers[1].client().line("DBSIZE") == Value::Int(0));
+    wait("expired keys must be removed", 20, || fleet.servers[1].client().line("DBSIZE") == Value::Int(0));
     let removed = [0, 1].map(|n| fleet.info(n, "expired_keys"));
     assert_eq!(removed.iter().sum::<u64>(), 600, "{removed:?}");
     assert!(removed.iter().all(|n| *n > 50), "{removed:?}");
@@ -145,7 +149,7 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     assert!(server.terminate());
     let returned = fleet.copy(&fleet.store, &place(&back));
     assert!(returned.status.success(), "{returned:?}");
-    assert_eq!(there.stdout, returned.stdout, "one count and one checksum on all three");
+    assert_eq!(there.stdout, returned.stdout, "all three stores must have the same count and checksum");
     assert_sound(&back, &["--store", &place(&back)]);
     let server = tern_in(&back, &["--store", &place(&back)]);
     assert_eq!(
@@ -154,7 +158,7 @@ fn a_store_is_moved_to_the_cluster_and_back() {
     );
 }
 
-/// Each client repeats what was not answered on the next server, under one id, and counts what was acknowledged.
+/// Each client repeats unanswered commands on the next server under one id, and counts acknowledgements.
 #[test]
 fn a_rolling_restart_fails_no_command_of_a_client_that_reconnects() {
     const CLIENTS: usize = 4;
@@ -203,6 +207,6 @@ fn a_rolling_restart_fails_no_command_of_a_client_that_reconnects() {
     });
     assert!(acknowledged > 0);
     let counted = fleet.servers[0].client().line("GET n");
-    assert_eq!(counted, Value::Bulk(acknowledged.to_string().into_bytes()), "each command once");
+    assert_eq!(counted, Value::Bulk(acknowledged.to_string().into_bytes()), "each command must run once");
     fleet.assert_sound();
 }

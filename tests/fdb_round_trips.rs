@@ -1,4 +1,5 @@
-//! What commands cost on FoundationDB, by the engine's own counters: read versions, keys and pages fetched, commits.
+//! The cost of commands on FoundationDB by the engine's own counters: read versions, keys and pages fetched,
+//! commits.
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -14,10 +15,10 @@ use tern::server::reply::Reply;
 use tern::types::set::stream::Pieces;
 use tokio::sync::Mutex;
 
-/// The metadata version is the whole cluster's: a namespace that is opened beside a test makes its server look at its catalog
-/// again. So one test runs at a time.
+/// The metadata version belongs to the whole cluster: a namespace opened beside a test makes the test's
+/// server reread its catalog. So one test runs at a time.
 static ALONE: Mutex<()> = Mutex::const_new(());
-/// How often a run may show nothing.
+/// The number of inconclusive runs allowed.
 const VOID: usize = 50;
 
 /// Read versions, keys read, pages read, commits.
@@ -29,7 +30,7 @@ fn now(rig: &Rig) -> Cost {
     [network.read_versions, network.keys_read, network.ranges_read, stats.commits]
 }
 
-/// Runs the lines as one pipeline window: its cost, and that nothing failed.
+/// Runs the lines as one pipeline window; returns its cost, and checks that no line failed.
 async fn cost(rig: &Rig, lines: &[String]) -> Cost {
     let before = now(rig);
     let replies = replies(&rig.exec, pipeline(lines)).await;
@@ -38,14 +39,14 @@ async fn cost(rig: &Rig, lines: &[String]) -> Cost {
     std::array::from_fn(|i| after[i] - before[i])
 }
 
-/// Reads and commits that the cluster refused, or whose outcome it did not tell: those are asked again.
+/// Reads and commits that the cluster refused, or whose outcome is unknown: those are retried.
 fn mishaps(rig: &Rig) -> u64 {
     let network = rig.server.store.stats().network.unwrap();
     network.too_old + network.unknown
 }
 
-/// The cost is `expected`. A storage server that lags on a busy machine refuses reads, which are asked again: such a run
-/// shows nothing and is repeated. Every other one counts.
+/// Expects the cost to be `expected`. A storage server that lags on a busy machine refuses reads, which are
+/// retried: such a run is inconclusive and repeated. Every other one counts.
 async fn expect(rig: &Rig, lines: &[String], expected: Cost, what: &str) {
     for _ in 0..VOID {
         let before = mishaps(rig);
@@ -62,7 +63,7 @@ fn lines(n: usize, line: impl Fn(usize) -> String) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_cost_what_they_must() {
+async fn commands_cost_the_expected_round_trips() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("round trips").await else { return };
     cost(&rig, &lines(16, |n| format!("set k{n} {n}"))).await;
@@ -76,15 +77,16 @@ async fn commands_cost_what_they_must() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_set_is_asked_once_for_all_members_of_a_batch() {
+async fn a_batch_reads_each_row_of_a_large_set_once() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("round trips of sets").await else { return };
     let members: Vec<String> = (0..2000).map(|n| format!("member:{n}")).collect();
     cost(&rig, &[format!("sadd s {}", members.join(" "))]).await;
     let known = |n: usize| format!("sadd s member:{}", n * 100);
-    // The record, N, the one chunk, and for each member its id: each once. Their deltas as one range. Nothing to commit.
+    // The record, N, the one chunk, and the id of each member: each once. Their deltas as one range. Nothing
+    // to commit.
     expect(&rig, &lines(16, known), [1, 3 + 16, 1, 0], "16 SADDs of members").await;
-    // Fewer are looked for one by one.
+    // A small number of members is looked up one by one.
     expect(&rig, &lines(4, known), [1, 3 + 4 + 4, 0, 0], "4 SADDs of members").await;
     expect(
         &rig,
@@ -114,7 +116,7 @@ async fn the_pieces_of_a_reply_are_read_at_one_version() {
         }
         if mishaps(&rig) == before && began.elapsed() < Duration::from_millis(500) {
             assert!(pieces > 2 && read == 20_000, "{pieces} pieces, {read} members");
-            return assert_eq!(now(&rig)[0] - start[0], 2, "the command's and the pieces'");
+            return assert_eq!(now(&rig)[0] - start[0], 2, "the command and the pieces share a version");
         }
     }
     panic!("the cluster refused or was slow in each of {VOID} runs");
@@ -136,13 +138,13 @@ async fn many_clients_share_transactions() {
     assert!(commits <= 200, "{commits} commits for 1000 INCRs");
     let replies = replies(&rig.exec, pipeline(&["get counter"])).await;
     assert_eq!(replies, [Reply::text("1000")]);
-    // An attempt after an unknown outcome conflicts with the one before it.
+    // An attempt after an unknown outcome conflicts with its predecessor.
     let stats = rig.server.store.stats();
-    assert!(stats.conflicts <= stats.network.unwrap().unknown, "one server's lanes do not conflict");
+    assert!(stats.conflicts <= stats.network.unwrap().unknown, "the lanes of one server must not conflict");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_moved_metadata_version_costs_one_look_at_the_catalog() {
+async fn a_changed_metadata_version_costs_one_catalog_read() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("the catalog").await else { return };
     cost(&rig, &["set k x".to_owned()]).await;
@@ -154,7 +156,7 @@ async fn a_moved_metadata_version_costs_one_look_at_the_catalog() {
         let first = cost(&rig, &["get k".to_owned()]).await;
         let second = cost(&rig, &["get k".to_owned()]).await;
         if moved && mishaps(&rig) == before {
-            // Databases and listeners, side by side.
+            // Databases and subscribers, concurrently.
             return assert_eq!([first, second], [[1, 1, 2, 0], [1, 1, 0, 0]]);
         }
     }

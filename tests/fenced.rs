@@ -1,5 +1,6 @@
-//! Commands over keys that others write without a pause: they end, within about twenty times what they take on a quiet server, on one
-//! server and where another server writes. What they store is one version of what they read.
+//! Commands on keys that other clients write without a pause finish within about twenty times their duration
+//! on a quiet server, on one server and while another server writes. Their results come from one version of
+//! their sources.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -21,17 +22,18 @@ use tern::store::faulty::FaultRates;
 const MEMBERS: usize = 60_000;
 const WRITERS: usize = 6;
 const BUSY: Duration = Duration::from_secs(2);
-/// What a command may take in the median, and once: so many times what it does alone, and so many times 1000 GETs. On a machine with three other
-/// things to do for each core up to 22 times was seen (and 1.1 s once, where 1000 GETs took 0.14). Without fences they hear of a conflict after ten seconds.
+/// The bounds of the median and of the longest duration: multiples of the duration alone and of 1000 GETs.
+/// With three other processes per core, up to 22 times was measured (and 1.1 s once, where 1000 GETs took
+/// 0.14). Without fences, the commands fail with a conflict after ten seconds.
 const MEDIAN: (u32, u32) = (20, 4);
 const LONGEST: (u32, u32) = (20, 30);
 
-/// Sets `a` and `b` of members far from each other, that overlap by half, and `n` servers that hear of each other.
+/// Sets `a` and `b` with members far apart, half of them in common, and `n` servers that know each other.
 async fn filled(n: usize) -> Arc<Cluster> {
     let cluster = Arc::new(Cluster::on_system_clock(n).await);
     for at in 0..n {
         let cluster = cluster.clone();
-        // The job, which an embedded store does not need.
+        // The job that an embedded store does not need.
         tokio::spawn(async move { cluster.space(at).fences.follow().await });
     }
     for (key, from) in [("a", 0), ("b", MEMBERS / 2)] {
@@ -46,7 +48,7 @@ async fn filled(n: usize) -> Arc<Cluster> {
     cluster
 }
 
-/// One unit on the first server, and how long it took.
+/// Runs one unit on the first server; returns its duration.
 async fn timed(cluster: &Cluster, lines: &[&str]) -> (Vec<Reply>, Duration) {
     let unit = Unit { exec: lines.len() > 1, ..pipeline(lines) };
     let start = Instant::now();
@@ -110,7 +112,7 @@ const UNITS: &[&[&str]] = &[
     &["SCARD a", "SUNIONCARD 2 a b", "SET cards x"],
 ];
 
-/// Each unit, on a quiet server and while clients of server `by` write.
+/// Runs each unit on a quiet server, and while clients of server `by` write.
 async fn beside_writers(servers: usize, by: usize) {
     let cluster = filled(servers).await;
     let pace = pace(&cluster.members[0].exec).await;
@@ -132,8 +134,10 @@ async fn beside_writers(servers: usize, by: usize) {
             times.push(took);
             let token = cluster.line(0, "SISMEMBER d token").await;
             match lines[0] {
-                "SUNIONSTORE d a b" => assert_eq!(token, Reply::Int(1), "in one of them always"),
-                "SINTERSTORE d a b" => assert_eq!(token, Reply::Int(0), "never in both"),
+                "SUNIONSTORE d a b" => {
+                    assert_eq!(token, Reply::Int(1), "each member must be in one of the sets")
+                }
+                "SINTERSTORE d a b" => assert_eq!(token, Reply::Int(0), "no member may be in both sets"),
                 _ => {}
             }
         }
@@ -145,7 +149,7 @@ async fn beside_writers(servers: usize, by: usize) {
         );
         assert!(median < *quiet * MEDIAN.0 + pace * MEDIAN.1, "{lines:?}: {median:?}, alone {quiet:?}");
         assert!(longest < *quiet * LONGEST.0 + pace * LONGEST.1, "{lines:?}: {longest:?}, alone {quiet:?}");
-        assert!(rate > 50.0, "{lines:?}: the writers starve: {rate}");
+        assert!(rate > 50.0, "{lines:?}: the writers must not starve: {rate}");
     }
     writers.stop().await;
     for at in 0..servers {
@@ -155,12 +159,12 @@ async fn beside_writers(servers: usize, by: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_ends_beside_writers_of_its_keys() {
+async fn a_command_finishes_beside_writers_of_its_keys() {
     beside_writers(1, 0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_ends_beside_writers_on_another_server() {
+async fn a_command_finishes_beside_writers_on_another_server() {
     beside_writers(2, 1).await;
 }
 
@@ -169,9 +173,9 @@ fn mset(keys: usize, value: &str) -> Vec<Bytes> {
     std::iter::once("MSET".to_owned()).chain(pairs).map(Bytes::from).collect()
 }
 
-/// Hazard: another database is flushed now and then, which is a conflict to all that is under way.
+/// Hazard: another database is flushed now and then, which conflicts with every transaction under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_command_ends_beside_flushes_and_swaps() {
+async fn a_long_command_finishes_beside_flushes_and_swaps() {
     let cluster = Arc::new(Cluster::on_system_clock(1).await);
     let pace = pace(&cluster.members[0].exec).await;
     let since = Instant::now();
@@ -206,9 +210,9 @@ async fn a_long_command_ends_beside_flushes_and_swaps() {
     }
 }
 
-/// Hazard: commands that take as long as each other write the same keys, and none finds a gap.
+/// Hazard: equally long commands write the same keys, and none finds a gap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn long_commands_of_the_same_keys_end_one_by_one() {
+async fn long_commands_on_the_same_keys_finish_one_by_one() {
     let cluster = Arc::new(Cluster::on_system_clock(1).await);
     let all: Vec<_> = (0..24)
         .map(|n| {
@@ -220,12 +224,17 @@ async fn long_commands_of_the_same_keys_end_one_by_one() {
         assert_eq!(one.await.unwrap(), Reply::Ok);
     }
     let Reply::Bulk(first) = cluster.line(0, "GET key:0").await else { panic!("no value") };
-    assert_eq!(cluster.line(0, "GET key:19999").await, Reply::Bulk(first), "one of them as a whole");
+    assert_eq!(
+        cluster.line(0, "GET key:19999").await,
+        Reply::Bulk(first),
+        "the result must be one whole MSET"
+    );
 }
 
-/// Hazard: a unit of a lane wants a fence while another one stands around its keys, and all that queue behind it wait for that.
+/// Hazard: a unit of a lane wants a fence while another one covers its keys, and all units queued behind it
+/// wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_a_fence_holds_no_lane() {
+async fn a_unit_waiting_for_a_fence_holds_no_lane() {
     let mut cluster = Cluster::empty();
     cluster.join_with(Env::system(), &[("lanes", "1")]).await;
     let cluster = Arc::new(cluster);
@@ -237,12 +246,12 @@ async fn who_waits_for_a_fence_holds_no_lane() {
         let unit = Unit { exec: true, ..pipeline(&["GET hot", "SET copy 1"]) };
         tokio::spawn(async move { replies(&cluster.members[0].exec, unit).await })
     };
-    // Until it wants a fence, whatever it does meanwhile.
+    // It runs freely until it wants a fence.
     tokio::time::sleep(Duration::from_millis(300)).await;
     cluster.faulty.set_rates(FaultRates::default());
     let other = tokio::time::timeout(Duration::from_secs(1), cluster.line(0, "SET other 1")).await;
-    assert_eq!(other.expect("it waits for the fence"), Reply::Ok);
-    assert!(!reader.is_finished(), "it never wanted a fence");
+    assert_eq!(other.expect("SET must not wait for the fence"), Reply::Ok);
+    assert!(!reader.is_finished(), "the unit must be waiting for the fence");
     fence.lift().await;
     assert_eq!(reader.await.unwrap(), [Reply::Nil, Reply::Ok]);
     assert_eq!(cluster.line(0, "GET copy").await, Reply::Bulk("1".into()));

@@ -1,17 +1,17 @@
-//! A social graph on sets, as an example and a test: who follows whom, in both directions.
+//! A social graph on sets, as an example and a test: users follow each other, stored in both directions.
 //!
 //! ```text
-//! out:<a>      whom a follows          in:<b>       who follows b
+//! out:<a>      the users that a follows    in:<b>       the users that follow b
 //! edge:<a>:<b> the newest request about the edge, "<timestamp> <+ or ->"
-//! followees:<a>, followers:<b>         the degrees as counters, as a page would show them
+//! followees:<a>, followers:<b>             the degrees as counters, as a page would show them
 //! ```
-//! A request names its edge, its time, and whether it adds or removes. It is applied by WATCH of the edge's record and one MULTI that moves the
-//! record, both sets and both counters. A request that is not newer than the record is dropped: so a retry does nothing, and requests may come
-//! in any order.
+//! A request names its edge, its time, and whether it adds or removes. WATCH of the edge's record and one
+//! MULTI that updates the record, both sets and both counters apply it. A request that is not newer than the
+//! record is dropped: so a retry does nothing, and requests may arrive in any order.
 //!
-//! Writers on several servers fight over the same edges while the store fails now and then, clients go away in the middle, and every
-//! request that was not answered is sent again to another server. Readers see both directions agree all the time; at the end every edge
-//! shows its newest request, and the degrees are those of the sets.
+//! Writers on several servers compete for the same edges while the store fails now and then, clients leave in
+//! the middle, and every unanswered request is sent again to another server. Readers always see both
+//! directions agree; at the end every edge shows its newest request, and the degrees are those of the sets.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -50,13 +50,13 @@ struct Request {
     follows: bool,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Applied,
-    /// A newer one, or itself, was there before.
+    /// Superseded by a newer request or an earlier attempt of itself.
     Dropped,
-    /// Somebody else changed the edge meanwhile, or nobody knows.
+    /// Another client changed the edge meanwhile, or the result is unknown.
     TryAgain,
 }
 
@@ -88,7 +88,7 @@ fn newest(record: &Reply) -> Option<(u64, bool)> {
     Some((text[..text.len() - 1].parse().unwrap(), text.ends_with('+')))
 }
 
-/// What a request changes, given the edge before.
+/// The changes of a request, given the edge before.
 fn changes(r: &Request, before: bool) -> Vec<String> {
     let (a, b) = (person(r.from), person(r.to));
     let mut lines = vec![format!("SET edge:{a}:{b} {}{}", r.time, if r.follows { '+' } else { '-' })];
@@ -120,13 +120,14 @@ async fn attempt(c: &Cluster, server: usize, r: &Request) -> Outcome {
         Some(replies) if replies.iter().any(|r| matches!(r, Reply::Error(_))) => Outcome::TryAgain,
         Some(replies) => {
             let all = replies.iter().skip(1).take(2).all(|r| *r == Reply::Int(1));
-            assert!(all, "{r:?} found only one direction: {replies:?}");
+            assert!(all, "{r:?} must find both directions: {replies:?}");
             Outcome::Applied
         }
     }
 }
 
-/// Until it is answered. Clients go away in the middle, so that nobody knows what became of an attempt.
+/// Repeats a request until it is answered. Clients leave in the middle, so that the result of an attempt is
+/// unknown.
 async fn request(c: Arc<Cluster>, rng: &mut Rng, r: Request) -> u64 {
     let mut dropped = 0;
     loop {
@@ -138,7 +139,7 @@ async fn request(c: Arc<Cluster>, rng: &mut Rng, r: Request) -> u64 {
             Ok(Outcome::Dropped) => dropped += 1,
             Ok(Outcome::TryAgain) | Err(_) => continue,
         }
-        // As a client that did not hear the answer.
+        // Like a client that did not receive the reply.
         if rng.below(4) > 0 {
             return dropped;
         }
@@ -152,7 +153,7 @@ async fn write(c: Arc<Cluster>, writer: u64, clock: Arc<AtomicU64>) -> (Vec<Requ
         let time = clock.fetch_add(1, Ordering::Relaxed);
         let (from, to) = (rng.below(PEOPLE), rng.below(PEOPLE));
         let r = Request { time, from, to, follows: rng.below(3) > 0 };
-        // Some are sent much later than they were made.
+        // Some requests are sent much later than they were made.
         if rng.below(4) == 0 {
             late.push(r);
             continue;
@@ -167,7 +168,7 @@ async fn write(c: Arc<Cluster>, writer: u64, clock: Arc<AtomicU64>) -> (Vec<Requ
     (sent, dropped)
 }
 
-/// Both directions, the counters and the record of an edge, at one version: they agree, whatever is under way.
+/// Reads both directions, the counters and the record of an edge at one version: they agree at any time.
 async fn read(c: Arc<Cluster>, seed: u64, stop: Arc<AtomicBool>) -> u64 {
     let (mut rng, mut seen) = (Rng::seeded(seed), 0);
     while !stop.load(Ordering::Relaxed) {
@@ -248,7 +249,7 @@ async fn both_directions_agree_and_every_edge_shows_its_newest_request() {
     println!("{} requests, {dropped} dropped as old, {seen} looks, {:?}", all.len(), c.faulty.counts());
     assert!(dropped > 0 && seen > 0);
     c.faulty.set_rates(FaultRates::default());
-    // What was given up by its client may still be on its way.
+    // A request whose client gave up may still be under way.
     tokio::time::sleep(Duration::from_millis(300)).await;
     let mut edges: BTreeMap<(u64, u64), Request> = BTreeMap::new();
     for r in all {
@@ -276,7 +277,7 @@ async fn both_directions_agree_and_every_edge_shows_its_newest_request() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_sent_twice_or_late_does_nothing() {
+async fn a_duplicate_or_late_request_does_nothing() {
     let c = cluster().await;
     let request = |time, follows| Request { time, from: 0, to: 1, follows };
     for server in [0, 1] {
@@ -290,7 +291,8 @@ async fn a_request_that_is_sent_twice_or_late_does_nothing() {
     assert_eq!(c.line(0, &format!("EXISTS out:{} in:{}", person(0), person(1))).await, Reply::Int(0));
 }
 
-/// A graph of 300, in which `n` follows the multiples of some numbers; the questions, each as one command, against sets in memory.
+/// A graph of 300 users, in which `n` follows the multiples of some numbers; each question is one command,
+/// compared with sets in memory.
 #[tokio::test]
 async fn questions_about_a_graph_are_one_command_each() {
     const ALL: u64 = 300;
@@ -307,18 +309,22 @@ async fn questions_about_a_graph_are_one_command_each() {
     let (mine, xs) = (out(3), into(8));
     let also: BTreeSet<String> = mine.intersection(&xs).cloned().collect();
     assert!(also.len() > 10, "{also:?}");
-    assert_eq!(names(&c, &format!("SINTER out:{me} in:{x}")).await, also, "of those I follow, who follows x");
+    assert_eq!(
+        names(&c, &format!("SINTER out:{me} in:{x}")).await,
+        also,
+        "users that I follow and that follow x"
+    );
     let count = c.line(1, &format!("SINTERCARD 2 out:{me} in:{x} LIMIT 5")).await;
-    assert_eq!(count, Reply::Int(5), "followed by five of those you follow, and others");
+    assert_eq!(count, Reply::Int(5), "followed by five of the users that you follow");
     let mutuals: BTreeSet<String> = mine.intersection(&into(3)).cloned().collect();
     assert_eq!(names(&c, &format!("SINTER out:{me} in:{me}")).await, mutuals, "mutuals");
     let strangers: BTreeSet<String> = xs.difference(&mine).cloned().collect();
     assert_eq!(
         names(&c, &format!("SDIFF in:{x} out:{me}")).await,
         strangers,
-        "followers of x whom I do not follow"
+        "followers of x that I do not follow"
     );
-    // Friends of friends: one command for the union, and in the same MULTI one for what is left.
+    // Friends of friends: one command for the union, and one in the same MULTI for the difference.
     let friends: Vec<u64> = (0..ALL).filter(|b| follows(3, *b)).take(20).collect();
     let mut theirs: BTreeSet<String> = friends.iter().flat_map(|f| out(*f)).collect();
     let keys: Vec<String> = friends.iter().map(|f| format!("out:{}", person(*f))).collect();

@@ -1,5 +1,5 @@
-//! HyperLogLogs in process. Their bytes and texts are compared with Redis' in `tests/differential`; here is what that
-//! cannot show: what WATCH and the expiry see, strings of another form, the self-test.
+//! HyperLogLogs in process. `tests/differential` compares bytes and errors with Redis; this file covers the
+//! rest: WATCH and expiry, strings of other forms, the self-test.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -41,9 +41,9 @@ async fn a_million_elements_are_estimated() {
     assert_eq!(rig.line("PFSELFTEST").await, Reply::Ok);
 }
 
-/// The expiry stays, and the number is kept in the string.
+/// The expiry stays, and the string caches the count.
 #[tokio::test]
-async fn what_is_kept() {
+async fn the_expiry_and_the_cached_count_are_kept() {
     let mut rig = Rig::new().await;
     rig.line("PFADD k a").await;
     rig.line("EXPIRE k 100").await;
@@ -61,7 +61,8 @@ async fn what_is_kept() {
     assert_eq!(rig.line("PFADD k").await, Reply::Int(1));
 }
 
-/// A string in pieces and one in the record are read alike; runs of registers may be longer than a record holds.
+/// A string in pieces and one in the record read the same; runs of registers may be longer than a record
+/// holds.
 #[tokio::test]
 async fn longer_than_a_record() {
     let mut rig = Rig::new().await;

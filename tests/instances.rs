@@ -1,5 +1,5 @@
-//! Hazard: a server is taken for dead because clocks differ or nobody could look; a dead one's leases stay for ever; or one
-//! that comes back applies a write twice because others cleared what would have told it.
+//! Hazard: a server is declared dead because clocks differ or no server was watching; a dead one's leases
+//! stay for ever; or a returning one applies a write twice because others removed the rows that record it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -21,7 +21,7 @@ use tern::types::string::prebuild;
 
 const LEASE: u64 = 60_000;
 
-/// More beats than a dead server needs to be called dead.
+/// More beats than it takes to declare a server dead.
 fn long(c: &Cluster) -> u32 {
     let pace = c.space(0).instances.pace();
     u32::try_from(pace.dead.as_millis() / pace.beat.as_millis()).unwrap() + 2
@@ -34,20 +34,20 @@ async fn rows(c: &Cluster, n: usize) -> (usize, usize) {
 }
 
 #[tokio::test]
-async fn who_beats_lives_whatever_its_clock_says() {
+async fn a_server_that_beats_is_alive_whatever_its_clock_says() {
     let c = Cluster::new(3).await;
     assert_eq!(c.beats(long(&c), &[0, 1, 2], &[0, 1, 2]).await, [0u64; 0]);
     for n in 0..3 {
-        assert_eq!(c.space(n).instances.living(), 3, "as server {n} sees it");
+        assert_eq!(c.space(n).instances.living(), 3, "in the view of server {n}");
     }
     let rows = c.space(0).instances.seen();
     let hours: Vec<u64> = rows.iter().map(|s| s.row.at / HOUR).collect();
-    assert!(hours.iter().max() >= hours.iter().min().map(|h| h + 2).as_ref(), "the clocks do differ");
+    assert!(hours.iter().max() >= hours.iter().min().map(|h| h + 2).as_ref(), "the clocks must differ");
 }
 
-/// Its rows are read on the way, and that may be too old as the commit may be.
+/// Its rows are read on the way; that read may be too old, like the commit.
 #[tokio::test]
-async fn who_leaves_is_gone_whatever_has_to_be_tried_again() {
+async fn a_leaving_server_is_gone_whatever_must_be_retried() {
     let c = Cluster::new(2).await;
     assert_eq!(c.line(1, "INCR n").await, Reply::Int(1));
     c.faulty.set_rates(FaultRates { too_old_read: 0.9, too_old_commit: 0.5, ..FaultRates::default() });
@@ -64,19 +64,19 @@ async fn a_silent_server_loses_its_share_then_its_rows() {
     assert_eq!(rows(&c, 1).await, (1, 1));
     c.beats(2, &[0, 1], &[0]).await;
     assert_eq!(c.space(0).instances.living(), 2);
-    assert_eq!(c.beats(5, &[0], &[0]).await, [0u64; 0], "silent, but not for long enough to be dead");
+    assert_eq!(c.beats(5, &[0], &[0]).await, [0u64; 0], "a short silence is not death");
     assert_eq!(c.space(0).instances.living(), 1);
     c.bury(0).await;
     assert_eq!(rows(&c, 1).await, (1, 1));
     assert_eq!(c.beats(long(&c), &[0], &[0]).await, [c.id(1)]);
     c.bury(0).await;
     assert_eq!(rows(&c, 1).await, (0, 0));
-    assert_eq!(rows(&c, 0).await.0, 1, "the living keep theirs");
+    assert_eq!(rows(&c, 0).await.0, 1, "live servers must keep their shares");
     c.assert_sound().await;
 }
 
 #[tokio::test]
-async fn time_in_which_nobody_looked_is_not_silence() {
+async fn unobserved_time_does_not_count_as_silence() {
     let c = Cluster::new(2).await;
     c.beats(2, &[0, 1], &[0]).await;
     c.advance(Duration::from_millis(HOUR));
@@ -85,7 +85,7 @@ async fn time_in_which_nobody_looked_is_not_silence() {
 }
 
 #[tokio::test]
-async fn a_sign_of_life_stops_the_burial() {
+async fn a_heartbeat_stops_the_removal_of_a_server() {
     let c = Cluster::new(2).await;
     c.beats(long(&c), &[0], &[0]).await;
     let dead = c.space(0).instances.observe().await.unwrap();
@@ -104,7 +104,7 @@ async fn a_clean_stop_leaves_no_rows_and_no_late_beat() {
 }
 
 #[tokio::test]
-async fn who_comes_back_registers_anew() {
+async fn a_returning_server_registers_anew() {
     let c = Cluster::new(2).await;
     let before = c.space(1).instances.epoch();
     c.beats(long(&c), &[0], &[0]).await;
@@ -115,7 +115,7 @@ async fn who_comes_back_registers_anew() {
     c.assert_sound().await;
 }
 
-/// Machines that are started alike, or a generator that is worth nothing.
+/// Machines that start in the same state, or a broken random generator.
 #[tokio::test]
 async fn a_server_that_draws_the_name_of_another_draws_again() {
     let mut c = Cluster::empty();
@@ -138,9 +138,9 @@ async fn a_server_that_draws_the_name_of_another_draws_again() {
     c.assert_sound().await;
 }
 
-/// Both read that there is no row.
+/// Both read that the row is absent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_servers_that_register_one_name_at_once_one_has_it() {
+async fn concurrent_registrations_of_one_name_have_one_winner() {
     let c = Cluster::empty();
     for seed in 0..20 {
         let open = || async {
@@ -151,13 +151,13 @@ async fn of_servers_that_register_one_name_at_once_one_has_it() {
         assert_eq!(one.1.instances.id(), two.1.instances.id());
         assert!(one.0 != two.0, "seed {seed}");
         let (has, has_not) = if one.0 { (one.1, two.1) } else { (two.1, one.1) };
-        assert!(has_not.beat().await.is_err(), "it must not renew another's row");
+        assert!(has_not.beat().await.is_err(), "a server must not renew another's row");
         assert_eq!(has_not.instances.epoch(), 0);
         has.beat().await.unwrap();
     }
 }
 
-/// The row that a server finds may be its own, of an attempt whose result it does not know.
+/// The row that a server finds may be its own, from an attempt with an unknown result.
 #[tokio::test]
 async fn a_server_knows_its_own_row_whatever_becomes_of_its_commits() {
     let c = Cluster::empty();
@@ -171,7 +171,7 @@ async fn a_server_knows_its_own_row_whatever_becomes_of_its_commits() {
         assert_ne!(epoch, 0);
         space.beat().await.unwrap();
         assert_eq!(space.instances.epoch(), epoch);
-        // As if the result of the registration had not come before the store was away.
+        // As if the store had failed before the result of the registration arrived.
         let lost = Keyspace::open(c.store.clone(), &Env::seeded(START, 1000 + seed), 1).await.unwrap();
         c.faulty.set_outage(Outage::SilentCommits(Duration::ZERO));
         let gave_up = tokio::time::timeout(Duration::from_millis(5), lost.register()).await;
@@ -181,7 +181,8 @@ async fn a_server_knows_its_own_row_whatever_becomes_of_its_commits() {
     }
 }
 
-/// Without the burial an unknown commit is found in the slot's row. With it nobody can know, and nothing may run twice.
+/// Normally the slot's row resolves an unknown commit. Once that row is removed the outcome stays unknown,
+/// and nothing may run twice.
 #[tokio::test]
 async fn an_unknown_commit_of_a_forgotten_server_is_not_run_again() {
     let c = Cluster::new(2).await;
@@ -192,19 +193,27 @@ async fn an_unknown_commit_of_a_forgotten_server_is_not_run_again() {
     c.beats(long(&c), &[0], &[0]).await;
     c.bury(0).await;
     c.faulty.set_rates(unknown(1.0));
-    let Reply::Error(e) = c.line(1, "INCR n").await else { panic!("it cannot know") };
+    let Reply::Error(e) = c.line(1, "INCR n").await else { panic!("the outcome must stay unknown") };
     assert!(e.0.starts_with("ERR commit result unknown"), "{}", e.0);
     c.faulty.set_rates(unknown(0.0));
-    assert_eq!(c.line(0, "GET n").await, Reply::Bulk(Bytes::from_static(b"2")), "applied, and once");
+    assert_eq!(
+        c.line(0, "GET n").await,
+        Reply::Bulk(Bytes::from_static(b"2")),
+        "the commit must be applied once"
+    );
     c.space(1).beat().await.unwrap();
     c.faulty.set_rates(unknown(1.0));
-    assert_eq!(c.line(1, "INCR n").await, Reply::Int(3), "registered again, it can know again");
+    assert_eq!(
+        c.line(1, "INCR n").await,
+        Reply::Int(3),
+        "a registered server must resolve unknown commits again"
+    );
     c.faulty.set_rates(unknown(0.0));
     c.assert_sound().await;
 }
 
 #[tokio::test]
-async fn lanes_of_nobody_are_orphans() {
+async fn lanes_without_an_owner_are_orphans() {
     let c = Cluster::new(2).await;
     c.line(0, "INCR n").await;
     for (instance, lane) in [(7, 0), (7, 3), (u64::MAX, 1)] {
@@ -220,7 +229,7 @@ async fn lanes_of_nobody_are_orphans() {
 }
 
 #[tokio::test]
-async fn a_lease_is_the_builders_as_long_as_it_lives() {
+async fn a_lease_belongs_to_its_builder_while_that_lives() {
     let c = Cluster::new(2).await;
     let value = Bytes::from(vec![7; 100_000]);
     let db = c.space(0).catalog.load(&c.store.begin()).await.unwrap().prefix(0).unwrap();
@@ -230,24 +239,28 @@ async fn a_lease_is_the_builders_as_long_as_it_lives() {
     };
     prebuild(c.space(1), db, &value, LEASE).await.unwrap();
     c.advance(Duration::from_millis(LEASE * 2));
+    assert_eq!(reclaim(c.space(0), None, 10).await.unwrap().rows, 0, "other servers must not end its lease");
     assert_eq!(
-        reclaim(c.space(0), None, 10).await.unwrap().rows,
-        0,
-        "its lease is over, but not for others to judge"
+        reclaim(c.space(1), None, 10).await.unwrap().rows,
+        1,
+        "the builder must end its lease by its own clock"
     );
-    assert_eq!(reclaim(c.space(1), None, 10).await.unwrap().rows, 1, "the builder knows its own clock");
     assert_eq!(garbage().await, 0);
     prebuild(c.space(1), db, &value, u64::MAX).await.unwrap();
     c.beats(long(&c), &[0], &[0]).await;
     assert_eq!(reclaim(c.space(0), None, 10).await.unwrap().rows, 0);
     c.bury(0).await;
-    assert_eq!(reclaim(c.space(0), None, 10).await.unwrap().rows, 1, "nobody builds it any more");
+    assert_eq!(
+        reclaim(c.space(0), None, 10).await.unwrap().rows,
+        1,
+        "the object must have no builder any more"
+    );
     assert_eq!(garbage().await, 0);
     c.assert_sound().await;
 }
 
 #[tokio::test]
-async fn each_share_has_one_owner_and_moves_only_when_that_one_goes() {
+async fn each_share_has_one_owner_and_moves_only_when_that_leaves() {
     let c = Cluster::new(3).await;
     c.beats(1, &[0, 1, 2], &[0, 1, 2]).await;
     let owner = |unit, of: &[usize]| {
@@ -259,12 +272,12 @@ async fn each_share_has_one_owner_and_moves_only_when_that_one_goes() {
     let before: Vec<usize> = (0..300).map(|unit| owner(unit, &[0, 1, 2])).collect();
     for n in 0..3 {
         let share = before.iter().filter(|o| **o == n).count();
-        assert!((60..140).contains(&share), "server {n} has {share} of 300");
+        assert!((60..140).contains(&share), "server {n} must have a fair share, not {share} of 300");
     }
     c.beats(6, &[0, 1], &[0, 1]).await;
     for (unit, before) in before.iter().enumerate() {
         let now = owner(unit as u64, &[0, 1]);
-        assert!(*before == 2 || now == *before, "{unit} moved though its owner lives");
+        assert!(*before == 2 || now == *before, "{unit} must stay while its owner lives");
     }
 }
 

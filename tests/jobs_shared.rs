@@ -1,5 +1,5 @@
-//! Hazard: servers do the same background work, so that each does all of it or all burn conflicts; idle ones load the store;
-//! or the work waits for a server that is gone.
+//! Hazard: each server does all of the background work or all of them conflict over it; idle servers load the
+//! store; or the work waits for a server that is gone.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -26,7 +26,7 @@ fn stop(c: &Cluster) {
     }
 }
 
-/// What all servers ask of the store in [`IDLE`] when no client asks anything.
+/// The store traffic of all servers in [`IDLE`] without client requests.
 async fn idle(c: &Cluster) -> Traffic {
     let before = c.faulty.traffic();
     tokio::time::sleep(IDLE).await;
@@ -45,13 +45,13 @@ fn words(line: String) -> Vec<Bytes> {
 async fn wait_until_empty(c: &Cluster, patience: Duration) {
     let since = Instant::now();
     while c.line(0, "DBSIZE").await != Reply::Int(0) {
-        assert!(since.elapsed() < patience, "keys are left after {patience:?}");
+        assert!(since.elapsed() < patience, "all keys must be removed within {patience:?}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_servers_ask_little() {
+async fn idle_servers_load_the_store_little() {
     let c = Cluster::on_system_clock(SERVERS).await;
     start(&c);
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -59,7 +59,7 @@ async fn idle_servers_ask_little() {
     let seconds = IDLE.as_secs() + 1;
     let traffic = idle(&c).await;
     println!("idle, no expiry: {traffic:?} in {IDLE:?}");
-    assert!(traffic.reads > 0, "they do look");
+    assert!(traffic.reads > 0, "the servers must scan");
     assert!(traffic.reads <= SERVERS as u64 * seconds * (databases + 4), "{traffic:?}");
     assert!(traffic.transactions <= SERVERS as u64 * seconds * 4, "{traffic:?}");
     for n in 0..500 {
@@ -70,7 +70,7 @@ async fn idle_servers_ask_little() {
     println!("idle, 500 expiries: {traffic:?} in {IDLE:?}");
     let shards = u64::from(tern::keyspace::keys::SHARDS);
     assert!(traffic.reads <= seconds * (SERVERS as u64 * (databases + 4) + shards), "{traffic:?}");
-    assert!(traffic.commits <= SERVERS as u64 * seconds, "nothing was due: {traffic:?}");
+    assert!(traffic.commits <= SERVERS as u64 * seconds, "without due keys: {traffic:?}");
     stop(&c);
     c.assert_sound().await;
 }
@@ -85,7 +85,7 @@ async fn a_shorter_expiry_set_by_another_server_is_seen_in_time() {
         c.run(n % SERVERS, words(format!("SET near:{n} v PX 200"))).await;
     }
     c.line(0, "DEL far").await;
-    // 200 ms, a second until the next look, and a machine that is busy.
+    // 200 ms, a second until the next scan, and an allowance for a busy machine.
     wait_until_empty(&c, Duration::from_secs(4)).await;
     stop(&c);
     c.assert_sound().await;
@@ -116,14 +116,14 @@ async fn the_share_of_a_server_that_is_gone_is_taken_over() {
     }
     c.line(0, "SETRANGE long 50000 x").await;
     c.line(0, "DEL long").await;
-    // Only server 0 goes on; its heartbeats are the test's, so that time passes quickly.
+    // Only server 0 continues; the test sends its heartbeats, so that time passes quickly.
     c.beats(6, &[0], &[0]).await;
     tern::jobs::spawn(&c.members[0].server);
     wait_until_empty(&c, Duration::from_secs(10)).await;
     let (from, to) = tern::keyspace::keys::root::garbage_range();
     let since = Instant::now();
     while !c.keys(&from, &to).await.is_empty() {
-        assert!(since.elapsed() < Duration::from_secs(10), "garbage is left");
+        assert!(since.elapsed() < Duration::from_secs(10), "all garbage must be removed");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     stop(&c);

@@ -1,4 +1,4 @@
-//! Expiry under a clock that the test moves: lazy, active, and what it leaves in the store.
+//! Expiry on a manual clock: lazy and active removal, and the rows that it leaves in the store.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -43,7 +43,7 @@ async fn a_key_is_gone_at_its_millisecond() {
     assert_eq!(rig.line("EXISTS k").await, Reply::Int(0));
     assert_eq!(rig.line("TTL k").await, Reply::Int(-2));
     assert_eq!(rig.line("KEYS *").await, Reply::Array(Vec::new()));
-    assert_eq!(rig.line("DBSIZE").await, Reply::Int(1), "counted until it is removed, as in Redis");
+    assert_eq!(rig.line("DBSIZE").await, Reply::Int(1), "DBSIZE counts it until it is removed, as in Redis");
     assert_eq!(rig.line("DEL k").await, Reply::Int(0));
     assert_eq!(rig.line("DBSIZE").await, Reply::Int(0));
 }
@@ -80,7 +80,7 @@ async fn the_past_removes() {
 }
 
 #[tokio::test]
-async fn conditions_compare_with_the_expiry_there_is() {
+async fn conditions_compare_with_the_current_expiry() {
     let mut rig = Rig::new().await;
     rig.line("SET k v").await;
     for (line, done) in [
@@ -129,7 +129,7 @@ async fn a_write_over_an_expired_key_starts_anew() {
 }
 
 #[tokio::test]
-async fn the_sweep_removes_what_is_due_and_nothing_else() {
+async fn the_sweep_removes_only_due_keys() {
     let mut rig = Rig::new().await;
     for n in 0..300 {
         rig.line(&format!("SET k{n} v PX {}", 1000 + n)).await;
@@ -199,9 +199,9 @@ async fn moving_a_key_moves_its_expiry() {
     assert_eq!(rig.line("GET b").await, bulk("v"));
 }
 
-/// What a transaction took for alive may expire before it can be committed: then it runs again, and must come to an end.
+/// Keys that a transaction found alive may expire before its commit: then it runs again, and must finish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_keys_that_expire_soon_do_not_keep_a_command_from_its_end() {
+async fn many_soon_expiring_keys_do_not_stall_a_command() {
     let mut rig = Rig::on_system_clock().await;
     let own = rig.together(&["SET own v PX 1", "DEBUG SLEEP 0.05", "GET own"]).await;
     assert!(own.iter().all(|reply| !matches!(reply, Reply::Error(_))), "{own:?}");

@@ -1,4 +1,5 @@
-//! SCAN: stateless, and every key that stays is returned exactly once. KEYS and RANDOMKEY walk over the same rows.
+//! SCAN is stateless and returns every key that stays exactly once. KEYS and RANDOMKEY walk over the same
+//! rows.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -9,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use tern::keyspace::keys::hash;
 use tern::server::reply::Reply;
 
-/// Names whose hashes agree in the top 48 bits, two by two.
+/// Pairs of names whose hashes agree in the top 48 bits.
 const TWINS: [[&str; 2]; 5] = [
     ["357473", "33491749"],
     ["627498", "49110806"],
@@ -34,7 +35,7 @@ fn names(reply: Reply) -> Vec<String> {
     names.into_iter().map(name).collect()
 }
 
-/// How often a whole scan returned each name, and its number of calls.
+/// The number of times a whole scan returned each name, and its number of calls.
 async fn scan(rig: &mut Rig, options: &str) -> (HashMap<String, usize>, usize) {
     let (mut seen, mut calls, mut cursor) = (HashMap::new(), 0, "0".to_owned());
     loop {
@@ -126,7 +127,7 @@ async fn filters() {
 }
 
 #[tokio::test]
-async fn refuses_what_redis_refuses() {
+async fn scan_refuses_bad_arguments_as_redis_does() {
     let mut rig = Rig::new().await;
     rig.line("SET k v").await;
     for (line, want) in [
@@ -164,7 +165,7 @@ async fn a_page_reads_a_bounded_number_of_bytes() {
 }
 
 #[tokio::test]
-async fn keys_lists_what_matches() {
+async fn keys_lists_matching_names() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.line("KEYS *").await, Reply::Array(vec![]));
     rig.run(&["MSET", "", "v", "a", "v", "ab", "v"]).await;

@@ -1,9 +1,10 @@
-//! Clients write, the process is killed with SIGKILL at a random moment and started again on the same directory.
-//! What was acknowledged is there; what was not is there as a whole or not at all, and never twice; and `tern check` finds the
-//! store sound after every round, which ends with one more kill.
+//! Clients write, the process is killed with SIGKILL at a random moment and restarted on the same directory.
+//! Acknowledged writes are there; an unacknowledged one is there as a whole or not at all, and never twice;
+//! and `tern check` finds the store sound after every round, which ends with one more kill.
 //!
-//! Each worker owns its keys and sends one line (or one MULTI) at a time, so it knows what it was told and what hung
-//! in the air when the server died: at most one operation. `TERN_KILL_ROUNDS` says how often, `TERN_SEED` repeats.
+//! Each worker owns its keys and sends one line (or one MULTI) at a time, so it knows its acknowledged writes
+//! and the one that was under way when the server died: at most one operation. `TERN_KILL_ROUNDS` sets the
+//! number of rounds, `TERN_SEED` repeats a run.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -22,7 +23,7 @@ const ROUNDS: u64 = 5;
 /// Keys that an MSET of a worker writes together, always with one value.
 const GROUP: usize = 4;
 
-/// What one worker's keys must hold. `None` in a pair's second half: nothing is in the air.
+/// The expected contents of one worker's keys. `None` in a pair's second half: nothing is under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Model {
     counter: i64,
@@ -32,7 +33,7 @@ struct Model {
     pair: i64,
 }
 
-/// One operation and what it makes of a model.
+/// One operation on a model.
 #[derive(Clone, Debug)]
 enum Op {
     /// INCR.
@@ -43,7 +44,7 @@ enum Op {
     Add(Vec<String>),
     /// SREM of several members.
     Remove(Vec<String>),
-    /// SPOP: which member is known only from the reply.
+    /// SPOP: only the reply reveals the member.
     Pop,
     /// APPEND.
     Append(String),
@@ -77,7 +78,7 @@ impl Op {
         }
     }
 
-    /// Sends it and waits for the acknowledgement; gives the popped member.
+    /// Sends the operation and waits for the acknowledgement; returns the popped member.
     fn send(&self, client: &mut Client, worker: usize) -> std::io::Result<Option<String>> {
         let key = |name: &str| format!("w{worker}:{name}");
         let value = match self {
@@ -112,7 +113,7 @@ impl Op {
     }
 }
 
-/// What the server holds for a worker; fails where a group or a pair is torn.
+/// The server's contents for a worker; fails if a group or a pair is torn.
 fn load(client: &mut Client, worker: usize) -> Model {
     let key = |name: &str| format!("w{worker}:{name}");
     let mut number = |name: &str| match client.run(&["GET", &key(name)]).value {
@@ -120,9 +121,9 @@ fn load(client: &mut Client, worker: usize) -> Model {
         value => std::str::from_utf8(value.bytes().unwrap()).unwrap().parse::<i64>().unwrap(),
     };
     let group: Vec<i64> = (0..GROUP).map(|i| number(&format!("group{i}"))).collect();
-    assert!(group.iter().all(|n| *n == group[0]), "worker {worker}: MSET half there: {group:?}");
+    assert!(group.iter().all(|n| *n == group[0]), "worker {worker}: MSET applied in part: {group:?}");
     let (counter, left, right) = (number("counter"), number("left"), number("right"));
-    assert_eq!(left, right, "worker {worker}: EXEC half there");
+    assert_eq!(left, right, "worker {worker}: EXEC applied in part");
     let members = client.run(&["SMEMBERS", &key("set")]).value;
     let members: BTreeSet<String> = members
         .items()
@@ -137,12 +138,12 @@ fn load(client: &mut Client, worker: usize) -> Model {
     Model { counter, group: group[0], members, log, pair: left }
 }
 
-/// Whether `found` is what `sure` says, or that and the operation that was in the air.
-fn explains(sure: &Model, in_air: Option<&Op>, found: &Model) -> bool {
+/// Whether `found` equals `sure`, or that plus the operation under way.
+fn explains(sure: &Model, under_way: Option<&Op>, found: &Model) -> bool {
     if sure == found {
         return true;
     }
-    match in_air {
+    match under_way {
         None => false,
         Some(Op::Pop) => {
             let gone: Vec<&String> = sure.members.difference(&found.members).collect();
@@ -157,7 +158,7 @@ fn explains(sure: &Model, in_air: Option<&Op>, found: &Model) -> bool {
     }
 }
 
-/// Works until the connection breaks; gives what was in the air then.
+/// Works until the connection breaks; returns the operation then under way.
 fn work(
     port: u16,
     worker: usize,
@@ -182,7 +183,7 @@ fn work(
 }
 
 #[test]
-fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
+fn sigkill_loses_no_acknowledged_write_and_tears_none() {
     let rounds = env_number("TERN_KILL_ROUNDS").unwrap_or(ROUNDS);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("kill: TERN_SEED={seed}, {rounds} rounds"));
@@ -196,7 +197,7 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
         let (done, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
         let pause = Duration::from_millis(20 + rng.below(400) as u64);
         let port = server.port;
-        let in_air: Vec<Option<Op>> = std::thread::scope(|scope| {
+        let under_way: Vec<Option<Op>> = std::thread::scope(|scope| {
             let workers: Vec<_> = models
                 .iter_mut()
                 .enumerate()
@@ -213,12 +214,12 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
         operations += done.load(Ordering::Relaxed);
         let server = tern_in(&dir, &["--appendfsync", "always"]);
         let mut client = server.client();
-        for (i, (model, in_air)) in models.iter_mut().zip(&in_air).enumerate() {
+        for (i, (model, under_way)) in models.iter_mut().zip(&under_way).enumerate() {
             let found = load(&mut client, i);
-            let good = explains(model, in_air.as_ref(), &found);
+            let good = explains(model, under_way.as_ref(), &found);
             assert!(
                 good,
-                "round {round}, worker {i}, in the air {in_air:?}\nknown {model:?}\nfound {found:?}"
+                "round {round}, worker {i}, under way {under_way:?}\nknown {model:?}\nfound {found:?}"
             );
             kept += usize::from(found != *model);
             *model = found;
@@ -227,11 +228,11 @@ fn kill_9_loses_nothing_acknowledged_and_halves_nothing() {
         assert_sound(&dir, &[]);
     }
     say(&format!("kill: {operations} acknowledged operations, {kept} unacknowledged ones found whole"));
-    assert!(operations > rounds as usize * 10, "only {operations} operations: nothing was tested");
+    assert!(operations > rounds as usize * 10, "only {operations} operations: too few to prove anything");
 }
 
 #[test]
-fn the_check_notices_what_it_must() {
+fn lost_doubled_and_half_applied_operations_are_noticed() {
     let mut sure = Model { counter: 5, ..Model::default() };
     sure.members.extend(["a".to_owned(), "b".to_owned()]);
     let twice = Model { counter: 7, ..sure.clone() };
@@ -243,5 +244,5 @@ fn the_check_notices_what_it_must() {
     let popped = Model { members: ["a".to_owned()].into(), ..sure.clone() };
     assert!(explains(&sure, Some(&Op::Pop), &popped) && !explains(&sure, None, &popped));
     let half = Model { members: ["a", "b", "c"].map(str::to_owned).into(), ..sure.clone() };
-    assert!(!explains(&sure, Some(&Op::Add(vec!["c".into(), "d".into()])), &half), "SADD half there");
+    assert!(!explains(&sure, Some(&Op::Add(vec!["c".into(), "d".into()])), &half), "SADD applied in part");
 }

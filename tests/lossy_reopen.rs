@@ -1,7 +1,8 @@
-//! Hazard: with `appendfsync everysec` and `no` a store that is opened again after a failed sync has lost its last commits, and the server goes
-//! on with what it holds in memory of them: ids that are given out twice show one key the members of another.
+//! Hazard: with `appendfsync everysec` and `no`, a store reopened after a failed sync has lost its last
+//! commits, and the server still remembers data from them: an id given out twice shows one key the members of
+//! another.
 //!
-//! The disk is made to lose, at each reopening, what was written to the log behind its last sync.
+//! At each reopening the disk loses what was written to the log after its last sync.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -52,7 +53,7 @@ async fn like(seed: u64) -> u64 {
     unreachable!()
 }
 
-/// A server on a store that syncs only when it is told to.
+/// A server on a store that syncs only on request.
 struct World {
     c: Cluster,
     store: Store,
@@ -75,21 +76,21 @@ impl World {
         world
     }
 
-    /// A commit that `tern check` does not mind.
+    /// A commit that `tern check` accepts.
     async fn put(&self, n: u64) -> Result<u64, StoreError> {
         let tx = self.store.begin();
         tx.set(&root::lane(u64::MAX, 0), &n.to_le_bytes()).unwrap();
         tx.commit().await
     }
 
-    /// What was committed so far is not lost.
+    /// Makes all commits so far durable.
     async fn sync(&self) {
         self.store.set_fsync(Fsync::Always);
         self.put(1).await.unwrap();
         self.store.set_fsync(Fsync::No);
     }
 
-    /// The disk fails, and what was not synced is lost.
+    /// Makes the disk fail and lose unsynced data.
     async fn lose(&self, policy: Fsync) {
         match policy {
             Fsync::EverySec => self.disk.fail_next_sync(),
@@ -190,10 +191,10 @@ async fn members_of_another_key(policy: Fsync) {
     let mut w = World::new().await;
     w.sadd(0, "lost", &words(0, 200)).await;
     w.lose(policy).await;
-    assert_eq!(w.smembers(0, "lost").await, BTreeSet::new(), "the disk loses what was not synced");
+    assert_eq!(w.smembers(0, "lost").await, BTreeSet::new(), "the disk must lose unsynced data");
     w.sadd(0, "a", &words(1000, 300)).await;
     w.sadd(0, "b", &words(2000, 300)).await;
-    // Another server, which draws the same block for the first members that it makes.
+    // Another server draws the same block for the first members that it creates.
     w.c.join(Env::seeded(START, like(SEED).await)).await;
     w.sadd(1, "c", &words(3000, 900)).await;
     for (key, from, n) in [("a", 1000, 300), ("b", 2000, 300), ("c", 3000, 900)] {
@@ -212,7 +213,8 @@ async fn no_key_shows_the_members_of_another_after_a_failed_write_without_syncs(
     members_of_another_key(Fsync::No).await;
 }
 
-/// The block of a lease that is lost is leased again: whoever has ids of it left must not use them, nor must a transaction from before.
+/// The block of a lost lease is leased again: leftover ids of it must not be used, nor by a transaction from
+/// before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ids_of_a_lost_lease_are_not_given_out() {
     let w = World::new().await;
@@ -223,13 +225,13 @@ async fn ids_of_a_lost_lease_are_not_given_out() {
     let leased = w.store.begin().get(&root::lease((again[0] >> 54) as u8), Read::Snapshot).await;
     let next = u64::from_le_bytes(leased.unwrap().unwrap()[..].try_into().unwrap());
     assert!(next > again[0] / BLOCK % (1 << 38), "{again:?} after {first:?}");
-    // Nothing is lost here, so a lease holds.
+    // Nothing is lost here, so a lease stays valid.
     w.sync().await;
     w.lose(Fsync::No).await;
     assert_eq!(ids.take(&w.store.begin(), 1).await.unwrap(), [again[9] + 1]);
 }
 
-/// Its `g` row was synced with the first step, its second step was not.
+/// Its `g` row was synced with the first step; its second step was not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_lost_rows_is_not_taken_over() {
     let w = World::new().await;
@@ -258,9 +260,9 @@ async fn an_object_that_lost_rows_is_not_taken_over() {
     }
 }
 
-/// SADD of very many interns them ahead of its transaction.
+/// SADD of very many members interns them before its transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ids_that_were_interned_ahead_and_lost_are_not_added() {
+async fn lost_ids_interned_ahead_are_not_added() {
     let w = World::new().await;
     let members = words(0, 600);
     let ids = prebuild::intern(w.c.space(0), &[&members]).await.unwrap().remove(0);
@@ -273,7 +275,7 @@ async fn ids_that_were_interned_ahead_and_lost_are_not_added() {
 
 /// N of a set counts its changes: the same count comes again with other members.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watch_of_what_was_lost_fails_its_transaction() {
+async fn a_watch_of_a_lost_write_fails_its_transaction() {
     let w = World::new().await;
     w.sadd(0, "s", &words(0, 600)).await;
     w.sync().await;
@@ -286,9 +288,9 @@ async fn a_watch_of_what_was_lost_fails_its_transaction() {
     assert_eq!(done.replies, None);
 }
 
-/// The ids of a reply on its way may be another member's by the time they are read.
+/// The ids of a reply under way may belong to other members when they are read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_was_on_its_way_is_not_ended_with_other_members() {
+async fn a_reply_under_way_is_not_ended_with_other_members() {
     let w = World::new().await;
     w.sadd(0, "s", &words(0, 20_000)).await;
     let Reply::Members(members) = w.c.line(0, "SMEMBERS s").await else { panic!("not streamed") };
@@ -296,13 +298,15 @@ async fn a_reply_that_was_on_its_way_is_not_ended_with_other_members() {
     pieces.next(&w.store, &mut piece).await.unwrap();
     assert!(!pieces.is_done());
     w.lose(Fsync::No).await;
-    let Err(Error::Reply(e)) = pieces.next(&w.store, &mut piece).await else { panic!("it goes on") };
+    let Err(Error::Reply(e)) = pieces.next(&w.store, &mut piece).await else {
+        panic!("the reply must end with an error")
+    };
     assert!(e.0.contains("has lost its last commits"), "{}", e.0);
 }
 
 /// An epoch of the collector that is lost comes again, and servers wait for their replies again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_was_done_with_a_lost_epoch_is_not_done_with_the_next_of_its_number() {
+async fn being_done_with_a_lost_epoch_does_not_cover_its_successor() {
     let w = World::new().await;
     let (space, pace) = (w.c.space(0), Pace { grace: Duration::from_secs(10), ..Pace::default() });
     let state = State { phase: Phase::Grace, epoch: 3, ..State::default() };
@@ -319,9 +323,10 @@ async fn who_was_done_with_a_lost_epoch_is_not_done_with_the_next_of_its_number(
     }
 }
 
-/// What a phase of the collector saw in sets may be lost, with the turn that it took: another phase of the same turn may come.
+/// The facts that a collector phase found in sets may be lost, with its turn: another phase of the same turn
+/// may follow.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_phase_of_the_collector_in_which_the_store_lost_something_begins_again() {
+async fn a_collector_phase_restarts_if_the_store_lost_commits() {
     let w = World::new().await;
     for n in 0..200 {
         w.sadd(0, &format!("s{n}"), &words(n * 130, 130)).await;
@@ -330,7 +335,7 @@ async fn a_phase_of_the_collector_in_which_the_store_lost_something_begins_again
     collector.begin().await.unwrap();
     w.sync().await;
     w.put(3).await.unwrap();
-    // Reads take their time: the phase has not ended when the store loses something.
+    // Reads take time: the phase has not ended when the store loses commits.
     w.c.faulty.set_rates(FaultRates { delay: 1.0, ..FaultRates::default() });
     let phase = tokio::time::timeout(Duration::from_secs(60), collector.step());
     let lose = async {

@@ -1,4 +1,5 @@
-//! MONITOR shows every command to who asked for it, and no password; who does not read is closed, and nobody waits for it.
+//! MONITOR shows every command to clients that request it, but no password; a client that does not read is
+//! closed, and no other client waits for it.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -62,7 +63,7 @@ fn every_command_is_shown_with_its_client_and_database() {
     c.line("GET");
     c.line("CONFIG GET port");
     c.line("PING");
-    assert_eq!(words(&mut m), r#""PING""#, "what was refused, or is for administrators, is not shown");
+    assert_eq!(words(&mut m), r#""PING""#, "refused and administrative commands must not be shown");
 }
 
 #[test]
@@ -102,17 +103,17 @@ fn passwords_are_hidden() {
 }
 
 #[test]
-fn who_monitors_can_go_on_and_leave() {
+fn a_monitoring_client_can_run_commands_and_leave() {
     let server = tern(&[]);
     let mut m = monitor(&server);
     let id = m.line("CLIENT ID").int().unwrap();
-    assert_eq!(words(&mut m), r#""CLIENT" "ID""#, "behind its reply");
+    assert_eq!(words(&mut m), r#""CLIENT" "ID""#, "the command must follow its reply");
     let mut c = server.client();
     let list = text(&c.line(&format!("CLIENT LIST ID {id}")));
     assert!(list.contains(" flags=O "), "{list}");
     assert_eq!(m.line("RESET"), Value::Simple(b"RESET".to_vec()));
     c.line("PING");
-    assert!(m.is_silent(Duration::from_millis(200)), "it sees nothing any more");
+    assert!(m.is_silent(Duration::from_millis(200)), "it must see no more commands");
     let list = text(&c.line(&format!("CLIENT LIST ID {id}")));
     assert!(list.contains(" flags=N "), "{list}");
     drop(monitor(&server));
@@ -121,14 +122,14 @@ fn who_monitors_can_go_on_and_leave() {
 }
 
 #[test]
-fn who_does_not_read_is_closed_and_nobody_waits() {
+fn a_monitor_that_does_not_read_is_closed_and_holds_no_client() {
     let server = tern(&["--client-output-buffer-limit", "pubsub", "1mb", "0", "0"]);
     let m = monitor(&server);
     let mut c = server.client();
     let (value, since) = ("x".repeat(50_000), Instant::now());
     while text(&c.line("CLIENT LIST")).lines().count() > 1 {
         c.run(&["ECHO", &value]);
-        assert!(since.elapsed() < Duration::from_secs(20), "it is still there");
+        assert!(since.elapsed() < Duration::from_secs(20), "the monitor must be closed");
     }
     drop(m);
 }

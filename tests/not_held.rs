@@ -1,5 +1,5 @@
-//! How long one command keeps its worker thread from everybody else: the longest moment in which no other task of one thread
-//! comes first, while commands ask for much. Also what their answers hold.
+//! How long one command keeps its worker thread from other tasks: the longest time in which no other task of
+//! the thread runs, while commands request much work. Also the memory of their replies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -15,9 +15,9 @@ use tern::server::acl::{Reason, Refusal};
 use tern::server::reply::Reply;
 use tern::telemetry::slowlog::SlowCommand;
 
-/// The shortest of so many runs counts: the machine may be busy with something else.
+/// The shortest of this many runs counts: the machine may be busy.
 const RUNS: usize = 3;
-/// Between two looks at the clock.
+/// The time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(1);
 
 fn argv(words: &[&str], members: impl Iterator<Item = String>) -> Vec<Bytes> {
@@ -28,7 +28,7 @@ fn words(line: &str) -> Vec<Bytes> {
     argv(&line.split(' ').collect::<Vec<_>>(), std::iter::empty())
 }
 
-/// Runs a command, and says for how long nobody else came first.
+/// Runs a command; returns the longest time for which no other task ran.
 async fn held(rig: &mut Rig, argv: Vec<Bytes>) -> (Reply, Duration) {
     let (stop, longest) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let ticker = {
@@ -48,15 +48,15 @@ async fn held(rig: &mut Rig, argv: Vec<Bytes>) -> (Reply, Duration) {
     (reply, Duration::from_micros(longest.load(Ordering::Relaxed)))
 }
 
-/// Fails where others wait longer than `times` 1000 GETs take now. `times` is about twice the most that was measured on a machine whose cores had
-/// three to seven other things to do each.
+/// Fails if others wait longer than `times` 1000 GETs. `times` is about twice the maximum measured on a
+/// machine with three to seven other processes per core.
 async fn assert_soon(rig: &Rig, line: &str, times: u32, waited: Duration) {
     let pace = pace(&rig.exec).await;
     println!("{line}: others wait {waited:?}, {:.1} of 1000 GETs", waited.as_secs_f64() / pace.as_secs_f64());
     assert!(waited < pace * times, "{line}: others wait {waited:?}, 1000 GETs take {pace:?}");
 }
 
-/// The shortest of a few measurements of what `line` answers, which is checked by `answers`.
+/// The shortest of a few measurements of `line`; `answers` checks its reply.
 async fn assert_not_held(rig: &mut Rig, line: &str, times: u32, answers: impl Fn(&Reply) -> bool) {
     let mut least = Duration::MAX;
     for _ in 0..RUNS {
@@ -119,7 +119,7 @@ async fn many_members_are_sorted() {
 }
 
 #[tokio::test]
-async fn long_logs_are_shown_and_forgotten() {
+async fn long_logs_are_shown_and_cleared() {
     let mut rig = Rig::on_system_clock().await;
     let server = rig.server.clone();
     server.config.set(&[("slowlog-log-slower-than".into(), "-1".into())]).unwrap();
@@ -158,7 +158,7 @@ async fn long_logs_are_shown_and_forgotten() {
     server.telemetry.slow.add((0..3).map(slow), ALL);
     let ids = |end, most| server.telemetry.slow.before(end, most).iter().map(|s| s.id).collect::<Vec<_>>();
     assert_eq!(ids(u64::MAX, 2), [newest + 3, newest + 2]);
-    assert_eq!(ids(newest + 2, 9), [newest + 1], "what was forgotten is not shown");
+    assert_eq!(ids(newest + 2, 9), [newest + 1], "cleared entries must not be shown");
 }
 
 #[tokio::test]
@@ -179,7 +179,8 @@ async fn many_keys_are_listed_and_removed() {
     assert_soon(&rig, "DEL of 20000 keys", 6, least).await;
 }
 
-/// What no transaction holds is refused as soon as that is clear, not after all of it was tried.
+/// A command too large for any transaction is refused as soon as that is clear, not after all of it was
+/// tried.
 #[tokio::test]
 async fn too_many_keys_are_refused_at_once() {
     let mut rig = Rig::on_system_clock().await;

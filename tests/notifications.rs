@@ -1,4 +1,4 @@
-//! Hazard: a change of a key is told otherwise than by Redis, twice, or not at all.
+//! Hazard: a change of a key is published differently than by Redis, twice, or not at all.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use support::resp::{Client, Value, request};
 use support::server::{Server, redis, tern};
 
-/// Commands whose events are compared, in both servers' databases 0 and 1.
+/// Commands whose events are compared, in databases 0 and 1 of both servers.
 const SCRIPT: &[&str] = &[
     "SET a 1",
     "SET a 2 EX 100",
@@ -173,7 +173,7 @@ fn run(server: &Server, letters: &str) -> Vec<(String, String)> {
     for line in SCRIPT {
         client.line(line);
     }
-    // A payload of a value that was there.
+    // A payload of an existing value.
     let dump = {
         client.line("SET source v");
         client.line("DUMP source").bytes().unwrap().to_vec()
@@ -189,7 +189,7 @@ fn run(server: &Server, letters: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn changes_are_told_as_by_redis() {
+fn changes_are_published_as_by_redis() {
     let Some(redis) = redis("keyspace notifications beside Redis") else { return };
     let tern = tern(&[]);
     for letters in ["KEA", "KEAn", "KEm", "Kg$", "Esx", "An", "gs"] {
@@ -206,7 +206,7 @@ fn changes_are_told_as_by_redis() {
 }
 
 #[test]
-fn nothing_is_told_by_itself() {
+fn nothing_is_published_by_default() {
     let server = tern(&[]);
     let mut client = server.client();
     assert_eq!(client.line("CONFIG GET notify-keyspace-events").items().unwrap()[1], Value::Bulk(Vec::new()));
@@ -216,7 +216,7 @@ fn nothing_is_told_by_itself() {
     assert_eq!(heard(&mut listens), []);
 }
 
-/// By the job, and by a write that finds the key behind its time; each key once.
+/// By the job, and by a write that finds the key expired; each key once.
 #[test]
 fn every_key_expires_once() {
     const KEYS: usize = 200;
@@ -237,16 +237,16 @@ fn every_key_expires_once() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     client.line("PUBLISH end x");
-    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let mut received: BTreeMap<String, usize> = BTreeMap::new();
     for (channel, key) in heard(&mut listens) {
         assert_eq!(channel, "__keyevent@0__:expired");
-        *told.entry(key).or_default() += 1;
+        *received.entry(key).or_default() += 1;
     }
-    assert_eq!(told.len(), KEYS);
-    assert!(told.values().all(|n| *n == 1), "{told:?}");
+    assert_eq!(received.len(), KEYS);
+    assert!(received.values().all(|n| *n == 1), "{received:?}");
 }
 
-/// What a message says, and on which channel.
+/// The channel and text of a message.
 fn one_heard(client: &mut Client) -> (String, String) {
     let message = client.read().unwrap().value;
     let items = message.items().unwrap();
@@ -254,9 +254,10 @@ fn one_heard(client: &mut Client) -> (String, String) {
     (text(items.len() - 2), text(items.len() - 1))
 }
 
-/// Hazard: who has seen a change and tells of it is heard before the change; who subscribes after it was seen hears of it.
+/// Hazard: a client that has seen a change publishes a message that arrives before the change; a client that
+/// subscribes after the change was seen still receives it.
 #[test]
-fn what_follows_from_a_change_is_heard_behind_it() {
+fn a_publish_that_follows_a_change_is_heard_after_it() {
     const SET: &str = "__keyevent@0__:set";
     let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
     let [mut listener, mut writer, mut reader] = [(); 3].map(|()| tern.client());
@@ -286,16 +287,20 @@ fn what_follows_from_a_change_is_heard_behind_it() {
         if round % 2 == 0 {
             assert_eq!(order, ["seen", "answers", "end"], "round {round}");
         } else {
-            assert_eq!(one_heard(&mut late).1, "end", "round {round}: it was seen before it subscribed");
+            assert_eq!(
+                one_heard(&mut late).1,
+                "end",
+                "round {round}: a change seen before the subscription must not be delivered"
+            );
         }
     }
 }
 
-/// Hazard: who leaves a channel while much is told misses what others were told of as done.
+/// Hazard: a client leaves a channel during many messages, and misses messages whose commands were answered.
 #[test]
-fn who_unsubscribes_hears_first_what_was_answered_before() {
+fn an_unsubscribing_client_first_hears_everything_answered_before() {
     if support::fdb_cluster::wanted() {
-        // Messages between servers come through the store, behind the answers.
+        // Messages between servers pass through the store, after the replies.
         return support::skipped(
             "leaving a channel: an embedded store only",
             "run it without TERN_TEST_STORE",

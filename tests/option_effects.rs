@@ -1,4 +1,4 @@
-//! Options that clients hardly notice: what they change is looked for in the kernel, or at the end of a server.
+//! Options that clients hardly notice: their effects are observed in the kernel, or when a server stops.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -19,19 +19,19 @@ fn signal(server: &Server, name: &str) {
     assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
 }
 
-/// A server that runs a command which takes so many seconds, and its client.
+/// A server that runs a command for this many seconds, and its client.
 fn at_work(options: &[&str], seconds: u32) -> (Server, Client) {
     let server = tern(&[&["--enable-debug-command", "yes"], options].concat());
     let mut at_work = server.client();
     at_work.send(&["DEBUG", "SLEEP", &seconds.to_string()]).unwrap();
     let (mut other, since) = (server.client(), Instant::now());
-    // The server has read it.
+    // The server has read the command.
     let waits = |list: &str| {
         let line = list.lines().find(|line| line.contains(&format!(" addr={} ", at_work.address()))).unwrap();
         line.contains(" tot-net-in=0 ")
     };
     while waits(&String::from_utf8_lossy(other.line("CLIENT LIST").bytes().unwrap())) {
-        assert!(since.elapsed() < Duration::from_secs(20), "it does not begin");
+        assert!(since.elapsed() < Duration::from_secs(20), "the command must start");
     }
     (server, at_work)
 }
@@ -42,13 +42,13 @@ fn a_shutdown_waits_for_commands_that_run() {
     let since = Instant::now();
     assert!(server.terminate(), "{}", server.log());
     assert!(since.elapsed() >= Duration::from_secs(1), "{:?}", since.elapsed());
-    assert_eq!(client.read().unwrap().value, ok(), "what was begun is answered");
+    assert_eq!(client.read().unwrap().value, ok(), "a command under way must be answered");
     assert!(!server.log().contains("shutdown-timeout has passed"), "{}", server.log());
 }
 
 #[test]
 fn a_shutdown_waits_no_longer_than_shutdown_timeout() {
-    // The default is 10, which CONFIG SET shortens.
+    // The default is 10; CONFIG SET shortens it.
     let (mut server, mut client) = at_work(&[], 30);
     assert_eq!(server.client().line("CONFIG SET shutdown-timeout 2"), ok());
     let since = Instant::now();
@@ -58,11 +58,11 @@ fn a_shutdown_waits_no_longer_than_shutdown_timeout() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(since.elapsed() >= Duration::from_secs(2), "{:?}", since.elapsed());
-    assert_eq!(client.drain(), (Vec::new(), true), "it is cut off");
+    assert_eq!(client.drain(), (Vec::new(), true), "the command must be cut off");
     assert!(server.log().contains("shutdown-timeout has passed"), "{}", server.log());
 }
 
-/// What runs before a connection's timer does, in seconds: the kernel's row of the server's end. None: no timer.
+/// The remaining seconds of a connection's timer: the kernel's row of the server's end. None: no timer.
 fn timer(server: &Server, client: &Client) -> Option<f64> {
     let ends = [server.port, client.address().rsplit(':').next().unwrap().parse().unwrap()]
         .map(|p| format!(":{p:04X}"));
@@ -71,11 +71,11 @@ fn timer(server: &Server, client: &Client) -> Option<f64> {
         let rows = std::fs::read_to_string(format!("/proc/{}/net/tcp", server.pid())).unwrap();
         let row = rows.lines().map(|row| row.split_ascii_whitespace().collect::<Vec<_>>());
         let mut row = row.filter(|row| row[1].ends_with(&ends[0]) && row[2].ends_with(&ends[1]));
-        let (kind, jiffies) = row.next().expect("a row of the connection")[5].split_once(':').unwrap();
+        let (kind, jiffies) = row.next().expect("the connection must have a row")[5].split_once(':').unwrap();
         match kind {
             "00" => return None,
             "02" => return Some(f64::from(u32::from_str_radix(jiffies, 16).unwrap()) / 100.0),
-            // An answer that is not acknowledged yet has a timer of its own.
+            // An unacknowledged reply has a timer of its own.
             _ => assert!(since.elapsed() < Duration::from_secs(20), "timer {kind}"),
         }
     }
@@ -104,7 +104,8 @@ fn probes_are_sent_after_tcp_keepalive_seconds() {
     }
 }
 
-/// While the server stands still the kernel accepts one connection more than the queue is long, and lets others knock in vain.
+/// While the server stands still the kernel accepts one connection more than the queue's length, and leaves
+/// others waiting.
 fn queued(backlog: &str) -> usize {
     let server = tern(&["--tcp-backlog", backlog]);
     assert_eq!(server.client().line("PING"), Value::Simple(b"PONG".to_vec()));
@@ -120,5 +121,5 @@ fn queued(backlog: &str) -> usize {
 fn the_kernel_queues_tcp_backlog_connections() {
     assert_eq!(queued("5"), 6);
     assert_eq!(queued("20"), 21);
-    assert_eq!(queued("511"), 40, "as many as came");
+    assert_eq!(queued("511"), 40, "all connections must be queued");
 }

@@ -1,5 +1,5 @@
-//! Hazard: a message is lost, told twice, told though its transaction was refused, out of order, or to the wrong client; a subscriber
-//! that does not read costs memory or holds others up.
+//! Hazard: a message is lost, duplicated, published although its transaction was refused, reordered, or sent
+//! to the wrong client; a subscriber that does not read costs memory or holds others up.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -23,7 +23,7 @@ fn push(texts: &[&str]) -> Value {
     Value::Push(texts.iter().map(|t| bulk(t)).collect())
 }
 
-/// A client that has subscribed, its confirmations read.
+/// A client that has subscribed and read its confirmations.
 fn subscriber(server: &Server, line: &str) -> Client {
     let mut client = server.client();
     let words: Vec<&str> = line.split(' ').collect();
@@ -68,7 +68,7 @@ fn messages_reach_channels_patterns_and_shards() {
     assert_eq!(next(&mut matches), array(&["pmessage", "n*", "nobody", "three"]));
     assert_eq!(next(&mut shard), array(&["smessage", "news", "two"]));
     assert_eq!(next(&mut third), push(&["message", "news", "one"]));
-    assert_eq!(third.line("GET k"), Value::Nil(b'_'), "in RESP3 a subscriber goes on");
+    assert_eq!(third.line("GET k"), Value::Nil(b'_'), "in RESP3 a subscriber can run commands");
     assert_eq!([info(&mut other, "pubsub_channels"), info(&mut other, "pubsub_patterns")], [1, 2]);
     assert_eq!([info(&mut other, "pubsubshard_channels"), info(&mut other, "pubsub_clients")], [1, 4]);
     let list = other.line("CLIENT LIST TYPE pubsub");
@@ -137,7 +137,7 @@ fn a_message_in_a_transaction_is_heard_if_that_commits_and_in_the_order_of_commi
             let mut client = server.client();
             scope.spawn(move || {
                 for _ in 0..EACH {
-                    // The first key decides the lane: so they meet from several.
+                    // The first key selects the lane: so messages come from several lanes.
                     for line in ["MULTI", &format!("SET first:{n} v"), "INCR n"] {
                         client.line(line);
                     }
@@ -154,10 +154,10 @@ fn a_message_in_a_transaction_is_heard_if_that_commits_and_in_the_order_of_commi
         assert_eq!(next(&mut listens), array(&["message", "c", "x"]));
     }
     one.line("PUBLISH c end");
-    assert_eq!(next(&mut listens), array(&["message", "c", "end"]), "nothing else was told");
+    assert_eq!(next(&mut listens), array(&["message", "c", "end"]), "no other message may be published");
 }
 
-/// What INCR answered is told in the same transaction by events: their order is that of the numbers.
+/// INCR's reply is also published by events of the same transaction: their order is that of the numbers.
 #[test]
 fn events_of_one_key_come_in_the_order_of_its_changes() {
     let server = tern(&["--lanes", "4", "--notify-keyspace-events", "EA"]);
@@ -167,7 +167,8 @@ fn events_of_one_key_come_in_the_order_of_its_changes() {
             let mut client = server.client();
             scope.spawn(move || {
                 for i in 0..50 {
-                    // Alternates for everybody: who adds what is there tells nothing, so adds and removals take turns.
+                    // All clients alternate: adding an existing member publishes nothing, so adds and
+                    // removals take turns.
                     for line in ["MULTI", &format!("APPEND first:{n} v"), "SADD s a"] {
                         client.line(line);
                     }
@@ -200,7 +201,8 @@ fn events_of_one_key_come_in_the_order_of_its_changes() {
 #[test]
 fn a_subscriber_that_never_reads_is_cut_while_others_go_on() {
     const MESSAGES: usize = 2000;
-    /// Messages that the one who reads may be behind: the limit is about who does not read, not about who is slow to be scheduled.
+    /// The lag in messages allowed for the client that reads: the limit concerns clients that do not read,
+    /// not slow scheduling.
     const BEHIND: usize = 32;
     let server = tern(&["--client-output-buffer-limit", "pubsub 4mb 0 0"]);
     let lazy = subscriber(&server, "SUBSCRIBE c");
@@ -226,21 +228,18 @@ fn a_subscriber_that_never_reads_is_cut_while_others_go_on() {
     }
     reader.join().unwrap();
     let grown = server.resident().saturating_sub(before);
-    assert!(grown < 48 << 20, "{grown} bytes for messages that nobody read");
+    assert!(grown < 48 << 20, "{grown} bytes for unread messages");
     assert!(server.log().contains("client-output-buffer-limit"), "{}", server.log());
     let since = Instant::now();
     while publisher.line("PUBSUB NUMSUB c").items().unwrap()[1] != Value::Int(0) {
-        assert!(
-            since.elapsed() < Duration::from_secs(10),
-            "the connections are gone, the subscriptions are not"
-        );
+        assert!(since.elapsed() < Duration::from_secs(10), "closed connections must leave no subscriptions");
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(lazy);
 }
 
 #[test]
-fn no_message_comes_behind_the_confirmation_that_ends_it() {
+fn no_message_follows_the_unsubscribe_confirmation() {
     let server = tern(&[]);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -271,7 +270,7 @@ fn no_message_comes_behind_the_confirmation_that_ends_it() {
 }
 
 #[test]
-fn who_leaves_hears_nothing_more_and_leaves_nothing_behind() {
+fn a_leaving_subscriber_hears_nothing_more_and_leaves_nothing_behind() {
     let server = tern(&[]);
     let mut publisher = server.client();
     let mut resets = subscriber(&server, "SUBSCRIBE c d");
@@ -292,7 +291,7 @@ fn who_leaves_hears_nothing_more_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_message_under_an_id_is_told_once() {
+fn a_message_under_an_id_is_published_once() {
     let server = tern(&[]);
     let mut listens = subscriber(&server, "SUBSCRIBE c");
     let mut client = server.client();
@@ -314,12 +313,12 @@ fn a_large_message_arrives_whole() {
 }
 
 #[test]
-fn channels_are_what_acl_allows_and_no_keys() {
+fn channels_follow_acl_rules_and_are_no_keys() {
     let server = tern(&[]);
     server.client().line("ACL SETUSER reader on nopass +@all &news");
     let mut client = server.client();
     client.line("AUTH reader x");
-    assert!(client.line("GET news").is_error(), "it has no keys");
+    assert!(client.line("GET news").is_error(), "the user must have no access to keys");
     assert_eq!(client.line("PUBLISH news x"), Value::Int(0));
     assert_eq!(client.line("SPUBLISH news x"), Value::Int(0));
     for line in ["PUBLISH other x", "SUBSCRIBE news other", "PSUBSCRIBE new*", "SSUBSCRIBE other"] {
@@ -332,5 +331,5 @@ fn channels_are_what_acl_allows_and_no_keys() {
     server.client().line("ACL SETUSER reader +get");
     assert_eq!(client.line("PING"), array(&["pong", ""]));
     server.client().line("ACL SETUSER reader resetchannels &other");
-    assert!(client.is_closed(), "it may not listen any more");
+    assert!(client.is_closed(), "the user must not listen any more");
 }

@@ -1,7 +1,8 @@
-//! The README and the guides cannot go stale: their table of commands is the table's, their transcripts are what a server answers, their
-//! options exist, their files are there, and the README stays short. The README of the tests names targets, files and functions that exist.
+//! Keeps the README and the guides current: their command table matches the server's, their transcripts match
+//! a server's replies, their options and files exist, and the README stays short. The README of the tests
+//! names existing targets, files and functions.
 //!
-//! `TERN_BLESS=1 cargo test --test readme` writes the table of commands anew, and draws the figures.
+//! `TERN_BLESS=1 cargo test --test readme` rewrites the table of commands and draws the figures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -23,7 +24,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Words that somebody reads who only wants to know what this is.
+/// The maximum number of words for a reader who only wants to know what Tern is.
 const LONGEST_README: usize = 900;
 
 fn page(name: &str) -> (PathBuf, String) {
@@ -32,7 +33,7 @@ fn page(name: &str) -> (PathBuf, String) {
     (path, text)
 }
 
-/// The README, and all that it sends its readers to.
+/// The README, and all pages that it links.
 fn pages() -> Vec<(PathBuf, String)> {
     let guides = std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let mut names: Vec<String> = guides
@@ -44,7 +45,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     names.iter().map(|name| page(name)).collect()
 }
 
-/// Why a row is refused. Of a container whose subcommands all are: why the first one is.
+/// Why a row is refused. For a container whose subcommands are all refused: the reason of the first one.
 fn refusal(row: &Entry) -> Option<&'static str> {
     match run_of(row) {
         Run::Refuse(why) => Some(why),
@@ -59,7 +60,7 @@ fn upper(rows: &[&Entry]) -> String {
     rows.iter().map(|row| row.name.to_uppercase()).collect::<Vec<_>>().join(", ")
 }
 
-/// What becomes of a command: its subcommands where it has any, or why it is refused.
+/// A command's entry: its subcommands, if it has any, or why it is refused.
 fn outcome(row: &Entry) -> String {
     if let Some(why) = refusal(row) {
         return format!("refused: {why}");
@@ -92,7 +93,7 @@ const GROUPS: [(&str, Group); 11] = [
     ("cluster", Group::Cluster),
 ];
 
-/// A line a command.
+/// One line per command.
 fn render() -> String {
     let mut out = String::from("| command | group | since | |\n|---|---|---|---|\n");
     for (title, group) in GROUPS {
@@ -108,7 +109,7 @@ fn render() -> String {
 }
 
 #[test]
-fn the_table_of_commands_is_the_servers() {
+fn the_table_of_commands_matches_the_server() {
     let (path, text) = page("docs/compatibility.md");
     let start = text.find(START).expect("start marker") + START.len();
     let end = text.find(END).expect("end marker");
@@ -124,17 +125,14 @@ fn the_table_of_commands_is_the_servers() {
 fn every_group_is_shown() {
     let table = render();
     let all = commands().commands().all(|row| table.contains(&format!("| {} |", row.name.to_uppercase())));
-    assert!(all, "a row of a group that the table leaves out");
+    assert!(all, "every row must be in the table");
 }
 
 #[test]
 fn the_plot_shows_the_figures() {
     let (_, readme) = page("README.md");
     let (names, series) = plot::table(&readme, "| | GET | SET |");
-    assert!(
-        names.len() >= 4 && series.len() == 2,
-        "the table is not where this looks: {names:?}, {series:?}"
-    );
+    assert!(names.len() >= 4 && series.len() == 2, "the table was not found: {names:?}, {series:?}");
     assert!(series.iter().all(|(_, ratios)| ratios.len() == names.len()), "{series:?}");
     let (drawn, path) =
         (plot::bars("Throughput beside Redis", &names, &series), root().join("docs/figures.svg"));
@@ -185,17 +183,17 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn it_is_short_and_leads_to_every_guide() {
+fn the_readme_is_short_and_links_every_guide() {
     let (_, readme) = page("README.md");
     let words = readme.split_whitespace().count();
-    assert!(words <= LONGEST_README, "{words} words: move what only some readers want to docs/");
+    assert!(words <= LONGEST_README, "{words} words: move details to docs/");
     for (path, _) in pages() {
         let name = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         assert!(name == "README.md" || readme.contains(&format!("]({name})")), "no link to {name}");
     }
 }
 
-/// A reply as redis-cli shows it to people, a line an element.
+/// A reply as redis-cli shows it, one line per element.
 fn as_shown(value: &Value) -> Vec<String> {
     let items = match value {
         Value::Simple(line) => return vec![text(line)],
@@ -216,7 +214,7 @@ fn as_shown(value: &Value) -> Vec<String> {
     lines
 }
 
-/// What happens when somebody types the lines of a transcript behind its prompts: the transcript as it should be.
+/// Runs the lines after a transcript's prompts; returns the transcript with the real replies.
 fn played(transcript: &str) -> String {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
@@ -251,18 +249,18 @@ fn played(transcript: &str) -> String {
 }
 
 #[test]
-fn transcripts_are_what_a_server_answers() {
+fn transcripts_match_a_servers_answers() {
     let pages = pages();
     let blocks = pages.iter().flat_map(|(_, text)| text.split("```").skip(1).step_by(2));
     let transcripts: Vec<&str> =
         blocks.filter_map(|b| b.strip_prefix('\n')).filter(|b| b.starts_with("$ redis-cli")).collect();
-    assert!(transcripts.len() >= 2, "the transcripts are not where this test looks");
+    assert!(transcripts.len() >= 2, "no transcripts were found");
     for transcript in transcripts {
         assert_eq!(transcript, played(transcript));
     }
 }
 
-/// The text of all Rust files at a path, with or without its ending.
+/// The text of all Rust files at a path, with or without its extension.
 fn sources(path: &Path) -> String {
     let file = path.with_extension("rs");
     let mut all = std::fs::read_to_string(file).unwrap_or_default();
@@ -285,7 +283,7 @@ fn files(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Names in backticks that look like a file or a function of `src`, and are none.
+/// Names in backticks that look like a file or a function of `src` but do not exist.
 fn not_in_the_source(text: &str) -> Vec<&str> {
     let (files, code) = (files(&root().join("src")), sources(&root().join("src")));
     let is_word = |name: &str| name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
@@ -305,10 +303,10 @@ fn not_in_the_source(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_walks_name_what_exists() {
+fn the_walks_name_existing_code() {
     let (_, text) = page("docs/architecture.md");
     let prose: String = text.split("```").step_by(2).collect();
-    assert!(prose.matches('`').count() > 100, "the walks are not where this looks");
+    assert!(prose.matches('`').count() > 100, "the walks were not found");
     assert_eq!(not_in_the_source(&prose), [""; 0]);
     let wrong = "`net/none.rs`, `Session::none`, `no_such_function`, `SessionOp::Multi`, `exec/mod.rs`";
     assert_eq!(not_in_the_source(wrong), ["net/none.rs", "Session::none", "no_such_function"]);
@@ -318,13 +316,14 @@ fn is_there(path: &Path) -> bool {
     path.is_dir() || path.with_extension("rs").is_file()
 }
 
-/// Whether a module of this name is anywhere below a folder.
+/// Whether a module of this name exists below a folder.
 fn has_module(folder: &Path, name: &str) -> bool {
     let below = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     is_there(&folder.join(name)) || below.filter(|path| path.is_dir()).any(|path| has_module(&path, name))
 }
 
-/// What a name in backticks means, of the target `owner` that was named before it. A name with an ending `...` is a prefix.
+/// Whether a name in backticks exists; `owner` is the target named before it. A name that ends with `...` is
+/// a prefix.
 fn exists(name: &str, owner: &str) -> bool {
     let (tests, src) = (root().join("tests"), root().join("src"));
     let variable = name.split('=').next().unwrap();
@@ -344,7 +343,7 @@ fn exists(name: &str, owner: &str) -> bool {
     is_file() || is_there(&of_owner.join(name)) || is_function() || is_module()
 }
 
-/// Names of the middle column of a table that nothing has.
+/// Names of a table's middle column that do not exist.
 fn stale(table: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for line in table.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| promise")) {
@@ -367,21 +366,15 @@ fn stale(table: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_tests_readme_names_what_exists() {
+fn the_tests_readme_names_existing_tests() {
     let text = std::fs::read_to_string(root().join("tests/README.md")).unwrap();
     let table = text.split("\n## ").next().unwrap();
-    assert!(
-        table.lines().filter(|line| line.starts_with("| ")).count() > 60,
-        "the table is not where this looks"
-    );
+    assert!(table.lines().filter(|line| line.starts_with("| ")).count() > 60, "the table was not found");
     assert_eq!(stale(table), [""; 0]);
     for (wrong, named) in [
         ("| x | `no_such_target` | - |", "no_such_target"),
         ("| x | `hostile` (`no_such_prefix_...`) | - |", "no_such_prefix_..."),
-        (
-            "| x | `acl` (`replies_that_nobody_reads_are_not_held`) | - |",
-            "replies_that_nobody_reads_are_not_held",
-        ),
+        ("| x | `acl` (`unread_replies_are_not_held`) | - |", "unread_replies_are_not_held"),
         ("| x | `hostile` (`torn`) | - |", "torn"),
         ("| x | `acl` (`TERN_NO_SUCH`) | - |", "TERN_NO_"),
         ("| x | `acl`, `tests/none.txt` | - |", "tests/none.txt"),

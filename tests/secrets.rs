@@ -1,5 +1,6 @@
-//! Hazard: who may not know something learns it: a value by a command that only writes, a password from the slow log, from MONITOR or
-//! the log, who there is by the time that a refused login takes, or all of it from the files.
+//! Hazard: a client learns a secret: a value through a command that only writes, a password from the slow
+//! log, MONITOR or the log, a user's existence from the time of a refused login, or any of them from the
+//! files.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -32,7 +33,8 @@ fn logged_in(server: &Server, user: &str, password: &str) -> Client {
     c
 }
 
-/// Commands on keys, one of each row at least: `$A` is what the key holds once of two times, `$D` its digest.
+/// Commands on keys, at least one of each row: `$A` is one of the two values that the key may hold, `$D` its
+/// digest.
 const LINES: &[&str] = &[
     "APPEND k x",
     "BITCOUNT k",
@@ -140,17 +142,17 @@ const LINES: &[&str] = &[
     "WATCH k",
 ];
 
-/// What Redis tells of a value, too, where only the right to write it is given: whether a set has a member.
-const TOLD_BY_REDIS: &[&str] = &["PFADD h b", "SADD s b", "SISMEMBER s b", "SREM s b"];
+/// What Redis also reveals with write permission only: whether a set has a member.
+const REVEALED_BY_REDIS: &[&str] = &["PFADD h b", "SADD s b", "SISMEMBER s b", "SREM s b"];
 
 #[test]
-fn who_may_only_write_learns_no_value() {
+fn a_write_only_user_learns_no_value() {
     let server = tern(&["--appendfsync", "no", "--enable-debug-command", "yes"]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw %W~* +@all");
     admin.line("SET k 41");
     let digest = text(&admin.line("DIGEST k"));
-    let mut told = Vec::new();
+    let mut revealed = Vec::new();
     for line in LINES {
         let sent = line.replace("$A", "41").replace("$D", &digest);
         let answers = [("41", "b"), ("42", "c")].map(|(value, member)| {
@@ -166,10 +168,10 @@ fn who_may_only_write_learns_no_value() {
             bob.line(&sent)
         });
         if answers[0] != answers[1] {
-            told.push(*line);
+            revealed.push(*line);
         }
     }
-    assert_eq!(told, TOLD_BY_REDIS, "and no other one");
+    assert_eq!(revealed, REVEALED_BY_REDIS, "no other command may reveal the value");
     let words = |line: &&str| line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
     let lines: Vec<Vec<Bytes>> = LINES.iter().map(words).collect();
     let mut missing = Vec::new();
@@ -186,7 +188,7 @@ fn who_may_only_write_learns_no_value() {
     assert!(missing.is_empty(), "not tried: {missing:?}");
 }
 
-/// The least time that AUTH takes for each of `users`, who take turns.
+/// The least time of AUTH for each of `users`, who take turns.
 fn least<const N: usize>(server: &Server, users: [&str; N], password: &str) -> [Duration; N] {
     let mut client = server.client();
     let mut least = [Duration::MAX; N];
@@ -201,13 +203,14 @@ fn least<const N: usize>(server: &Server, users: [&str; N], password: &str) -> [
 }
 
 #[test]
-fn the_time_of_a_refusal_does_not_tell_who_there_is() {
+fn the_time_of_a_refused_login_reveals_no_user() {
     let server = tern(&[]);
     server.client().line("ACL SETUSER ann on >secret +@all");
     server.client().line("ACL SETUSER off off >secret +@all");
     server.client().line("ACL SETUSER none on +@all");
     let long = "x".repeat(8 << 20);
-    // To sum up 8 MB takes longer than to send them. Others work here too: what is told is told each time.
+    // Hashing 8 MB takes longer than sending it. Other work disturbs single measurements, but a real
+    // difference shows each time.
     let is_even = |_| {
         let times = least(&server, ["ann", "off", "none", "eve"], &long);
         support::say(&format!("secrets: refused logins take {times:?}"));
@@ -217,7 +220,7 @@ fn the_time_of_a_refusal_does_not_tell_who_there_is() {
 }
 
 #[test]
-fn nobody_is_summed_up_as_often_as_anybody() {
+fn an_unknown_user_costs_as_many_hashes_as_a_known_one() {
     let made = |rules: &[&str]| {
         let mut user = User::new(table(), false);
         rules.iter().for_each(|rule| user.apply(rule.as_bytes(), false).unwrap());
@@ -243,8 +246,11 @@ fn nobody_is_summed_up_as_often_as_anybody() {
     let (least, most) = (times.iter().min().unwrap(), times.iter().max().unwrap());
     assert!(*most < *least * 2, "{times:?}");
     let too_long = [&wrong[..], b"y"].concat();
-    let not_summed_up = users.each_ref().map(|user| time(user, &too_long));
-    assert!(not_summed_up.iter().all(|time| *time < *least / 2), "this measure tells: {not_summed_up:?}");
+    let not_hashed = users.each_ref().map(|user| time(user, &too_long));
+    assert!(
+        not_hashed.iter().all(|time| *time < *least / 2),
+        "the measurement must detect a missing hash: {not_hashed:?}"
+    );
     assert!(User::accepts(Some(&known), &long));
     assert!(!User::accepts(Some(&known), &[&long[..], b"x"].concat()));
     let refused = known.apply(&[&right[..], b"x"].concat(), false).unwrap_err();
@@ -252,7 +258,7 @@ fn nobody_is_summed_up_as_often_as_anybody() {
 }
 
 #[test]
-fn a_password_that_nobody_can_have_is_refused() {
+fn an_overlong_password_is_refused() {
     let server = tern(&[]);
     let mut c = server.client();
     let long = "x".repeat(MAX_PASSWORD + 1);
@@ -267,7 +273,7 @@ fn a_password_that_nobody_can_have_is_refused() {
 }
 
 #[test]
-fn secrets_are_seen_by_nobody() {
+fn secrets_are_never_shown() {
     let server = tern(&["--slowlog-log-slower-than", "0"]);
     let mut monitor = server.client();
     monitor.line("MONITOR");
@@ -305,12 +311,12 @@ fn secrets_are_seen_by_nobody() {
         seen += &format!("{:?}\n", c.run(&line.split(' ').collect::<Vec<_>>()).value);
     }
     seen += &server.whole_log();
-    let told: Vec<&str> = seen.lines().filter(|line| line.contains("hunter2")).collect();
-    assert!(told.is_empty(), "{told:#?}");
+    let revealed: Vec<&str> = seen.lines().filter(|line| line.contains("hunter2")).collect();
+    assert!(revealed.is_empty(), "{revealed:#?}");
     assert!(seen.contains("(redacted)") && seen.contains("auth"));
 }
 
-/// Modes of a directory and of all that is in it.
+/// The modes of a directory and of its contents.
 fn modes(dir: &Path) -> Vec<(String, u32)> {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
@@ -319,7 +325,7 @@ fn modes(dir: &Path) -> Vec<(String, u32)> {
 }
 
 #[test]
-fn what_is_stored_is_nobody_elses_to_read() {
+fn stored_files_are_private_to_the_servers_user() {
     if support::fdb_cluster::wanted() {
         return;
     }
@@ -346,9 +352,9 @@ fn what_is_stored_is_nobody_elses_to_read() {
     for (name, mode) in modes(&dir) {
         assert_eq!(mode, if name == "." { 0o700 } else { 0o600 }, "{name}");
     }
-    assert_eq!(modes(&outer)[0].1, 0o700, "what leads there too");
+    assert_eq!(modes(&outer)[0].1, 0o700, "its parent directories must be private too");
     assert_eq!(modes(home.path()).iter().find(|(name, _)| name == "tern.log").unwrap().1, 0o600);
-    // One that the administrator has made stays as it is.
+    // A directory that the administrator has created stays unchanged.
     let own = home.path().join("own");
     std::fs::create_dir(&own).unwrap();
     std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o755)).unwrap();

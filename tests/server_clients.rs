@@ -1,4 +1,4 @@
-//! CLIENT on real connections: what others see of one, and how one ends another.
+//! CLIENT on real connections: what others see of a client, and how one ends another.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn field(line: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_line_says_what_the_client_is() {
+fn a_line_describes_its_client() {
     let server = tern(&[]);
     let (mut a, mut b) = (server.client(), server.client());
     let id = a.line("CLIENT ID").int().unwrap();
@@ -96,10 +96,10 @@ fn names_are_one_word() {
         string(&c.run(&["CLIENT", "SETNAME", &longer]).value),
         "ERR Client names cannot be longer than 1024 bytes: this one has 1025"
     );
-    assert_eq!(string(&c.line("CLIENT GETNAME")), long, "the name before stays");
+    assert_eq!(string(&c.line("CLIENT GETNAME")), long, "the old name must stay");
 }
 
-/// Waits until the server has noticed that a client is gone.
+/// Waits until the server has noticed that a client has gone.
 fn wait_for_count(c: &mut Client, want: usize) {
     let since = Instant::now();
     loop {
@@ -113,36 +113,36 @@ fn wait_for_count(c: &mut Client, want: usize) {
 }
 
 #[test]
-fn kill_closes_whom_the_filter_means() {
+fn kill_closes_the_clients_its_filter_selects() {
     let server = tern(&[]);
-    let mut judge = server.client();
+    let mut admin = server.client();
     let killed = |victim: &mut Client| victim.drain().1;
 
     let mut victim = server.client();
     victim.line("PING");
-    assert_eq!(judge.line(&format!("CLIENT KILL {}", victim.address())), Value::Simple(b"OK".to_vec()));
+    assert_eq!(admin.line(&format!("CLIENT KILL {}", victim.address())), Value::Simple(b"OK".to_vec()));
     assert!(killed(&mut victim));
 
     let mut victim = server.client();
     let id = victim.line("CLIENT ID").int().unwrap();
-    assert_eq!(judge.line(&format!("CLIENT KILL ID {id} TYPE pubsub")).int(), Some(0));
-    assert_eq!(judge.line(&format!("CLIENT KILL ID {id} TYPE normal USER default")).int(), Some(1));
+    assert_eq!(admin.line(&format!("CLIENT KILL ID {id} TYPE pubsub")).int(), Some(0));
+    assert_eq!(admin.line(&format!("CLIENT KILL ID {id} TYPE normal USER default")).int(), Some(1));
     assert!(killed(&mut victim));
-    wait_for_count(&mut judge, 1);
+    wait_for_count(&mut admin, 1);
 
     let (mut one, mut two) = (server.client(), server.client());
     one.line("PING");
     two.line("PING");
-    assert_eq!(judge.line("CLIENT KILL SKIPME yes LADDR 1.2.3.4:5").int(), Some(0));
-    assert_eq!(judge.line("CLIENT KILL TYPE normal").int(), Some(2));
+    assert_eq!(admin.line("CLIENT KILL SKIPME yes LADDR 1.2.3.4:5").int(), Some(0));
+    assert_eq!(admin.line("CLIENT KILL TYPE normal").int(), Some(2));
     assert!(killed(&mut one) && killed(&mut two));
-    assert_eq!(string(&judge.line("PING")), "PONG");
+    assert_eq!(string(&admin.line("PING")), "PONG");
 
-    assert_eq!(judge.line("CLIENT KILL TYPE normal SKIPME no").int(), Some(1));
-    assert!(killed(&mut judge), "a client that kills itself hears the answer first");
+    assert_eq!(admin.line("CLIENT KILL TYPE normal SKIPME no").int(), Some(1));
+    assert!(killed(&mut admin), "a client that kills itself must get the reply first");
 }
 
-/// Clients of three kinds, by a letter each: a plain one, one that listens, and one of another user.
+/// Three kinds of clients, named by a letter each: a plain one, a subscriber, and one of another user.
 struct Kinds([(char, Client, i64); 3]);
 
 impl Kinds {
@@ -159,7 +159,8 @@ impl Kinds {
         }))
     }
 
-    /// `line` with their numbers where it says `@p`, their addresses where it says `%p`, and the server's in place of `%here`.
+    /// `line` with `@p` replaced by client ids, `%p` by client addresses, and `%here` by the server's
+    /// address.
     fn filled_in(&self, line: &str, server: &Server) -> String {
         let here = line.replace("%here", &format!("127.0.0.1:{}", server.port));
         self.0.iter().fold(here, |line, (name, client, id)| {
@@ -167,7 +168,7 @@ impl Kinds {
         })
     }
 
-    /// The letters of those that still answer.
+    /// The letters of the clients that still answer.
     fn alive(&mut self) -> String {
         self.0
             .iter_mut()
@@ -177,10 +178,10 @@ impl Kinds {
 }
 
 #[test]
-fn kill_means_whom_all_conditions_mean() {
+fn kill_closes_clients_that_meet_all_conditions() {
     let server = tern(&[]);
-    let mut judge = server.client();
-    judge.line("ACL SETUSER bob on nopass +@all ~* &*");
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on nopass +@all ~* &*");
     for (filter, left) in [
         ("ID @p", "lb"),
         ("ID @p @l", "b"),
@@ -206,46 +207,46 @@ fn kill_means_whom_all_conditions_mean() {
         ("SKIPME yes", ""),
     ] {
         let mut kinds = Kinds::connect(&server);
-        let killed = judge.line(&kinds.filled_in(&format!("CLIENT KILL {filter}"), &server)).int();
+        let killed = admin.line(&kinds.filled_in(&format!("CLIENT KILL {filter}"), &server)).int();
         assert_eq!((kinds.alive().as_str(), killed), (left, Some(3 - left.len() as i64)), "{filter}");
         drop(kinds);
-        wait_for_count(&mut judge, 1);
+        wait_for_count(&mut admin, 1);
     }
     let mut old = server.client();
     old.line("PING");
     std::thread::sleep(Duration::from_millis(2100));
     let mut kinds = Kinds::connect(&server);
-    assert_eq!(judge.line("CLIENT KILL MAXAGE 2").int(), Some(1));
+    assert_eq!(admin.line("CLIENT KILL MAXAGE 2").int(), Some(1));
     assert_eq!((kinds.alive().as_str(), old.drain().1), ("plb", true));
-    let own = judge.address();
-    assert_eq!(judge.line(&format!("CLIENT KILL ADDR {own}")).int(), Some(0), "not itself");
+    let own = admin.address();
+    assert_eq!(admin.line(&format!("CLIENT KILL ADDR {own}")).int(), Some(0), "not itself");
     assert_eq!(
-        judge.line(&format!("CLIENT KILL {own}")),
+        admin.line(&format!("CLIENT KILL {own}")),
         Value::Simple(b"OK".to_vec()),
-        "by the old form, itself"
+        "the old form must kill the caller too"
     );
-    assert!(judge.drain().1);
+    assert!(admin.drain().1);
 }
 
-/// Nothing of a client is carried out behind the answer to who killed it.
+/// A client's commands do not run after the reply to the client that killed it.
 #[test]
-fn who_is_killed_does_nothing_more() {
+fn a_killed_client_does_nothing_more() {
     let server = tern(&[]);
-    let (mut judge, mut victim) = (server.client(), server.client());
+    let (mut admin, mut victim) = (server.client(), server.client());
     let id = victim.line("CLIENT ID").int().unwrap();
     victim.line("MULTI");
     victim.line("SET k v");
-    assert_eq!(judge.line(&format!("CLIENT KILL ID {id}")).int(), Some(1));
+    assert_eq!(admin.line(&format!("CLIENT KILL ID {id}")).int(), Some(1));
     assert!(victim.try_run(&["EXEC"]).is_err());
-    assert_eq!(judge.line("EXISTS k").int(), Some(0));
+    assert_eq!(admin.line("EXISTS k").int(), Some(0));
 }
 
 #[test]
-fn a_list_has_whom_it_was_asked_for() {
+fn a_list_has_the_clients_its_filters_select() {
     let server = tern(&[]);
-    let mut judge = server.client();
-    judge.line("ACL SETUSER bob on nopass +@all ~* &*");
-    let own = judge.line("CLIENT ID").int().unwrap();
+    let mut admin = server.client();
+    admin.line("ACL SETUSER bob on nopass +@all ~* &*");
+    let own = admin.line("CLIENT ID").int().unwrap();
     let kinds = Kinds::connect(&server);
     let letter = |line: &str| {
         let id: i64 = field(line, "id").parse().unwrap();
@@ -263,13 +264,13 @@ fn a_list_has_whom_it_was_asked_for() {
         (" ID 99999999 @l 0", "l"),
         (&format!(" ID -{own}"), ""),
     ] {
-        let list = string(&judge.line(&kinds.filled_in(&format!("CLIENT LIST{filter}"), &server)));
+        let list = string(&admin.line(&kinds.filled_in(&format!("CLIENT LIST{filter}"), &server)));
         assert_eq!(list.lines().map(letter).collect::<String>(), want, "{filter}");
     }
 }
 
 #[test]
-fn a_line_says_what_was_asked_for_last() {
+fn a_line_shows_the_last_command() {
     let server = tern(&[]);
     let (mut a, mut b) = (server.client(), server.client());
     let id = a.line("CLIENT ID").int().unwrap();
@@ -301,7 +302,7 @@ fn replies_are_kept_back() {
         &["CLIENT REPLY SKIP", "CLIENT REPLY OFF", "PING", "PING"],
     ] {
         lines.iter().for_each(|line| c.send(&line.split(' ').collect::<Vec<_>>()).unwrap());
-        assert_eq!(string(&c.line("CLIENT REPLY ON")), "OK", "the first answer behind {lines:?}");
+        assert_eq!(string(&c.line("CLIENT REPLY ON")), "OK", "the first reply after {lines:?}");
         assert_eq!(string(&c.line("ECHO a")), "a");
     }
 }
@@ -342,7 +343,7 @@ fn tracking_is_described() {
 }
 
 #[test]
-fn kill_refuses_what_it_does_not_understand() {
+fn kill_refuses_bad_arguments() {
     let server = tern(&[]);
     let mut c = server.client();
     for (line, want) in [
@@ -369,7 +370,7 @@ fn kill_refuses_what_it_does_not_understand() {
     ] {
         assert_eq!(error(&mut c, line), want, "{line}");
     }
-    // Redis prints them as C's strings. Found by `differential`.
+    // Redis prints them as C strings. Found by `differential`.
     for (filter, want) in [("USER", "ERR No such user 'x'"), ("TYPE", "ERR Unknown client type 'x'")] {
         let reply = c.run(&[&b"CLIENT"[..], b"KILL", filter.as_bytes(), b"x\0y"]).value;
         assert_eq!(reply, Value::Error(want.into()), "{filter}");
@@ -378,7 +379,7 @@ fn kill_refuses_what_it_does_not_understand() {
     assert_eq!(c.line("CLIENT GETREDIR").int(), Some(-1));
 }
 
-/// The line of client `id`, once `ready` says that it is so.
+/// The line of client `id`, once `ready` holds.
 fn line_when(watcher: &mut Client, id: i64, ready: impl Fn(&str) -> bool) -> String {
     let since = Instant::now();
     loop {
@@ -402,7 +403,7 @@ fn memory_of_requests_is_shown() {
     let (mut a, mut b) = (server.client(), server.client());
     let id = a.line("CLIENT ID").int().unwrap();
     let own = string(&a.line("CLIENT INFO"));
-    assert_eq!(number(&own, "argv-mem"), "CLIENTINFO".len() as u64, "the command that runs: {own}");
+    assert_eq!(number(&own, "argv-mem"), "CLIENTINFO".len() as u64, "the running command must count: {own}");
     let idle = line_when(&mut b, id, |l| number(l, "argv-mem") == 0);
     assert_eq!((number(&idle, "qbuf"), number(&idle, "multi-mem")), (0, 0), "{idle}");
     assert!(number(&idle, "qbuf-free") > 0, "{idle}");
@@ -412,7 +413,7 @@ fn memory_of_requests_is_shown() {
     assert_eq!(number(&queued, "multi-mem"), "SETkeyvalue".len() as u64, "{queued}");
     let parts = ["qbuf", "qbuf-free", "argv-mem", "multi-mem", "rbs", "omem"];
     let rest = |l: &str| number(l, "tot-mem") - parts.map(|part| number(l, part)).iter().sum::<u64>();
-    assert_eq!(rest(&idle), rest(&queued), "tot-mem is the sum\n{idle}\n{queued}");
+    assert_eq!(rest(&idle), rest(&queued), "tot-mem must be the sum\n{idle}\n{queued}");
     a.line("DISCARD");
     let half = b"*2\r\n$4\r\nECHO\r\n$100\r\nabc";
     a.send_raw(half).unwrap();

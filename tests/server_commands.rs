@@ -1,4 +1,5 @@
-//! The server's own commands: what INFO counts, what CONFIG changes, what COMMAND derives from the rows, the metrics.
+//! The server's own commands: INFO's counters, CONFIG, the parts of COMMAND derived from the rows, the
+//! metrics.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -31,7 +32,7 @@ fn info(c: &mut Client, section: &str, field: &str) -> String {
 }
 
 #[test]
-fn info_counts_what_happened() {
+fn info_counts_calls_errors_and_lookups() {
     let server = tern(&[]);
     let mut c = server.client();
     c.line("CONFIG RESETSTAT");
@@ -89,7 +90,7 @@ fn info_counts_what_happened() {
     assert!(!stats.contains("cmdstat_get") && !stats.contains("cmdstat_hset"), "{stats}");
 }
 
-/// Fields that redis_exporter reads, of those that have a meaning here.
+/// The fields read by redis_exporter that have a meaning here.
 const EXPORTED: &str = "
     acl_access_denied_auth acl_access_denied_channel acl_access_denied_cmd acl_access_denied_key
     aof_current_rewrite_time_sec aof_current_size aof_enabled aof_last_bgrewrite_status aof_last_rewrite_time_sec
@@ -111,7 +112,7 @@ const EXPORTED: &str = "
 ";
 
 #[test]
-fn info_has_what_exporters_read() {
+fn info_has_the_fields_that_exporters_read() {
     let server = tern(&[]);
     let (mut c, mut watching) = (server.client(), server.client());
     watching.line("WATCH k l");
@@ -153,7 +154,7 @@ fn info_shows_the_sections_asked_for() {
 }
 
 #[test]
-fn config_changes_what_it_names_and_nothing_on_an_error() {
+fn config_set_changes_the_named_options_or_none() {
     let server = tern(&["--timeout", "77"]);
     let mut c = server.client();
     assert_eq!(strings(&c.line("CONFIG GET timeout")), ["timeout", "77"]);
@@ -231,7 +232,7 @@ fn shutdown_answers_by_ending() {
         }
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    panic!("the server still runs:\n{}", server.log());
+    panic!("the server must stop:\n{}", server.log());
 }
 
 #[test]
@@ -286,7 +287,7 @@ fn command_lists_and_documents_every_row() {
     assert!(help.contains(&"SET parameter value [parameter value ...]".into()), "{help:?}");
 }
 
-/// The value behind `name` in a map that is shown flat.
+/// The value of `name` in a map shown as a flat array.
 fn entry<'a>(map: &'a Value, name: &str) -> &'a Value {
     let items = map.items().unwrap();
     let at = items.iter().step_by(2).position(|k| string(k) == name);
@@ -342,7 +343,7 @@ fn command_info_in_resp3_has_sets_and_maps() {
 }
 
 #[test]
-fn what_has_no_meaning_here_says_so() {
+fn inapplicable_commands_say_so() {
     let server = tern(&[]);
     let mut c = server.client();
     for line in ["CLUSTER INFO", "CLUSTER NODES", "CLUSTER HELP", "READONLY", "READWRITE", "ASKING"] {
@@ -366,7 +367,7 @@ fn what_has_no_meaning_here_says_so() {
     assert_eq!(acknowledged, [Some(1), Some(0)]);
     assert!(c.line("WAITAOF 2 0 0").is_error() && c.line("WAITAOF 1 0 -1").is_error());
     assert!(string(&c.line("LOLWUT")).contains("Redis ver. "));
-    assert_eq!(string(&c.line("REPLICAOF no one")), "OK", "what it is");
+    assert_eq!(string(&c.line("REPLICAOF no one")), "OK", "REPLICAOF NO ONE must succeed");
     assert_eq!(string(&c.line("SLAVEOF NO ONE")), "OK");
     assert_eq!(c.line("MEMORY USAGE nosuch"), Value::Nil(b'$'));
     c.line("SET k 0123456789");
@@ -378,9 +379,9 @@ fn what_has_no_meaning_here_says_so() {
     assert!(time[0].parse::<i64>().unwrap() > 1_700_000_000 && time[1].parse::<u32>().unwrap() < 1_000_000);
 }
 
-/// An alarm "no backup for a day" reads one of these, and must ring where there has been none.
+/// An alarm "no backup for a day" reads one of these fields, and must ring if there was no backup.
 #[test]
-fn no_backup_is_not_a_backup_now() {
+fn a_missing_backup_is_not_reported_as_recent() {
     let server = tern(&[]);
     let mut c = server.client();
     c.line("SET k v");
@@ -388,7 +389,7 @@ fn no_backup_is_not_a_backup_now() {
     let info = string(&c.line("INFO persistence"));
     assert!(info.contains("\r\nrdb_last_save_time:0\r\n"), "{info}");
     for refused in ["SAVE", "BGSAVE", "BGSAVE SCHEDULE"] {
-        assert!(c.line(refused).is_error(), "{refused}: no file is written, so none is claimed");
+        assert!(c.line(refused).is_error(), "{refused}: no file is written, so no backup may be reported");
     }
     assert_eq!(c.line("LASTSAVE").int(), Some(0));
 }
@@ -416,7 +417,7 @@ fn metrics_are_served_over_http() {
         "tern_command_seconds_count{command=\"get\"} 1",
         "tern_batch_seconds_count 1",
     ] {
-        assert!(body.lines().any(|l| l == line), "{line} is missing in\n{body}");
+        assert!(body.lines().any(|l| l == line), "expected {line} in\n{body}");
     }
     assert!(body.ends_with("# EOF\n"));
     assert!(get("GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));

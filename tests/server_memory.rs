@@ -1,4 +1,4 @@
-//! MEMORY: what it says of a key follows from what is stored, and its figures from what the server holds.
+//! MEMORY: the usage of a key follows from its stored data, and the figures from the server's memory.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -11,7 +11,7 @@ use support::resp::{Client, Value};
 use support::server::tern;
 use tern::server::reply::Reply;
 
-/// MEMORY USAGE of a key that is there.
+/// MEMORY USAGE of an existing key.
 async fn usage(rig: &mut Rig, key: &str) -> i64 {
     match rig.line(&format!("MEMORY USAGE {key}")).await {
         Reply::Int(n) => n,
@@ -20,13 +20,13 @@ async fn usage(rig: &mut Rig, key: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn a_key_takes_what_is_stored_of_it() {
+async fn the_usage_of_a_key_follows_its_stored_bytes() {
     let mut rig = Rig::new().await;
     rig.line("SET k 0123456789").await;
     let ten = usage(&mut rig, "k").await;
     assert!((11..100).contains(&ten), "{ten}");
     rig.line("SET longer 0123456789").await;
-    assert_eq!(usage(&mut rig, "longer").await, ten + 5, "the name counts");
+    assert_eq!(usage(&mut rig, "longer").await, ten + 5, "the name must count");
     for (length, what) in [(11, "one byte more"), (100, "in its record"), (100_000, "in pieces")] {
         rig.run(&[&b"SET"[..], b"k", &vec![b'x'; length]]).await;
         assert_eq!(usage(&mut rig, "k").await, ten - 10 + length as i64, "{what}");
@@ -34,7 +34,7 @@ async fn a_key_takes_what_is_stored_of_it() {
     rig.line("SADD s a b c").await;
     let small = usage(&mut rig, "s").await;
     rig.line(&format!("SADD s {}", "x".repeat(50))).await;
-    assert!((small + 50..small + 60).contains(&usage(&mut rig, "s").await), "the members count");
+    assert!((small + 50..small + 60).contains(&usage(&mut rig, "s").await), "the members must count");
     rig.line("SADD ints 1 2 3").await;
     let ints = usage(&mut rig, "ints").await;
     let members: Vec<String> = (0..2000).map(|n| format!("member:{n}")).collect();
@@ -47,7 +47,7 @@ async fn a_key_takes_what_is_stored_of_it() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_there_takes_nothing() {
+async fn an_absent_key_takes_nothing() {
     let mut rig = Rig::new().await;
     rig.line("SET k v PX 50").await;
     assert!(usage(&mut rig, "k").await > 0);
@@ -92,7 +92,7 @@ fn stats(client: &mut Client) -> BTreeMap<String, i64> {
 }
 
 #[test]
-fn figures_are_of_what_the_server_holds() {
+fn figures_follow_the_servers_memory() {
     const CLIENTS: i64 = 50;
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
@@ -119,7 +119,7 @@ fn the_doctor_says_the_same_figures() {
     for n in 0..20 {
         client.run(&[b"SET".to_vec(), format!("k{n}").into_bytes(), vec![b'x'; 1 << 20]]);
     }
-    let told = (0..100).any(|_| {
+    let agreed = (0..100).any(|_| {
         let said = String::from_utf8(client.line("MEMORY DOCTOR").bytes().unwrap().to_vec()).unwrap();
         let numbers = said.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse::<i64>().ok());
         let [disk, resident, memory] = numbers.collect::<Vec<_>>()[..] else { panic!("{said}") };
@@ -129,5 +129,5 @@ fn the_doctor_says_the_same_figures() {
         let near = (resident / 2..resident * 2).contains(&stats["total.allocated"]);
         near && (disk, memory) == (stats["store.disk"], stats["store.memory"])
     });
-    assert!(told, "MEMORY DOCTOR and MEMORY STATS never agreed");
+    assert!(agreed, "MEMORY DOCTOR and MEMORY STATS must agree");
 }

@@ -1,4 +1,4 @@
-//! The table of commands tests itself: what one row says must be true, and must be what the command surface says.
+//! Checks the table of commands itself: each row must be consistent, and must agree with the command surface.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -9,7 +9,7 @@ use std::path::Path;
 use tern::commands::registry::table;
 use tern::spec::{FindKeys, Flags, Form, Group, KeySpec, Row};
 
-/// Flags as the surface's document spells them.
+/// Flags as the surface document spells them.
 const FLAGS: &[(&str, Flags)] = &[
     ("write", Flags::WRITE),
     ("readonly", Flags::READONLY),
@@ -33,7 +33,7 @@ const FLAGS: &[(&str, Flags)] = &[
 fn names_are_unique_lower_case_and_found() {
     let mut seen = HashSet::new();
     for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
-        assert!(seen.insert(label.clone()), "{label} is there twice");
+        assert!(seen.insert(label.clone()), "{label} occurs twice");
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'_';
         assert!(!row.name.is_empty() && row.name.bytes().all(plain), "{label}");
         if !label.contains('|') {
@@ -69,7 +69,7 @@ fn every_row_is_documented() {
 }
 
 #[test]
-fn containers_have_subcommands_and_nobody_else() {
+fn only_containers_have_subcommands() {
     for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         let is_container = row.form == Form::Container;
         assert!(!is_container || !row.subs.is_empty(), "{label} is a container without subcommands");
@@ -80,7 +80,7 @@ fn containers_have_subcommands_and_nobody_else() {
     }
 }
 
-/// The last argument that a specification names where `argc` arguments are given.
+/// The last argument that a specification names if there are `argc` arguments.
 fn reach(row: &Row, argc: usize) -> usize {
     let ends = row.keys.iter().map(|spec| match spec.find {
         FindKeys::Range { last, .. } if last >= 0 => spec.begin + last as usize,
@@ -101,7 +101,7 @@ fn keys_are_inside_the_arity() {
             assert_eq!(access, 1, "{label}: {:?}", spec.flags);
         }
         let writes = row.keys.iter().any(|s| s.is_keys() && !s.flags.contains(&"RO"));
-        // A script's own commands say whether they write.
+        // The commands of a script say themselves whether they write.
         assert!(
             !writes || row.is_write() || row.group == Group::Scripting,
             "{label} changes keys and is not a write"
@@ -126,11 +126,11 @@ fn a_command_with_keys_reads_or_writes() {
         let (write, read) = (row.is_write(), row.flags.has(Flags::READONLY));
         assert_eq!(write && read, row.flags.has(Flags::KEEPS), "{label} is both");
         let has_keys = row.keys.iter().any(KeySpec::is_keys);
-        assert!(!has_keys || write || read, "{label} has keys and is neither");
+        assert!(!has_keys || write || read, "{label} has keys, so it must read or write");
     }
 }
 
-/// Name, arity and flags of every row of the surface's document.
+/// Name, arity and flags of every row of the surface document.
 fn surface(text: &str) -> Vec<(String, i32, Vec<String>)> {
     let mut out = Vec::new();
     for line in text.lines().filter(|l| l.starts_with("| `")) {
@@ -153,7 +153,7 @@ fn surface(text: &str) -> Vec<(String, i32, Vec<String>)> {
 }
 
 #[test]
-fn arity_and_flags_are_those_of_the_surface() {
+fn arity_and_flags_match_the_surface() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/COMMANDS.md");
     let Ok(text) = std::fs::read_to_string(&path) else {
         support::skipped(
@@ -163,7 +163,7 @@ fn arity_and_flags_are_those_of_the_surface() {
         return;
     };
     let surface = surface(&text);
-    assert!(surface.len() > 150, "the document is not read as it should be: {}", surface.len());
+    assert!(surface.len() > 150, "too few rows found in the document: {}", surface.len());
     let mut compared = 0;
     for (label, row) in table().all().map(|row| (row.label.clone(), row)) {
         let Some((_, arity, flags)) = surface.iter().find(|(name, ..)| *name == label) else { continue };

@@ -1,5 +1,5 @@
-//! The set commands' answers and error lines. What they should be was read off redis-server 7.0; encodings are those of
-//! 7.2, where a small set of words is a listpack.
+//! The set commands' replies and error lines. The expected ones were recorded from redis-server 7.0;
+//! encodings are those of 7.2, where a small set of words is a listpack.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -96,7 +96,7 @@ async fn another_type_is_refused() {
 }
 
 #[tokio::test]
-async fn smove_as_redis() {
+async fn smove_answers_as_in_redis() {
     script(
         "sadd a x y -> 2
          smove a b x -> 1
@@ -245,9 +245,9 @@ async fn encoding_is_small(rig: &mut Rig, n: usize) -> bool {
     n > 0 && encoding(rig).await == "listpack"
 }
 
-/// Members that stay while others come and go between pages are returned, each once.
+/// Members that stay while others come and go between pages are returned once each.
 #[tokio::test]
-async fn sscan_returns_what_stays() {
+async fn sscan_returns_stable_members_once() {
     let mut rig = Rig::new().await;
     let stay: Vec<String> = (0..3_000).map(|n| format!("stay:{n}")).collect();
     let argv: Vec<&str> = ["sadd", "s"].into_iter().chain(stay.iter().map(String::as_str)).collect();
@@ -292,9 +292,9 @@ async fn long_members_and_large_commands() {
     assert_eq!(shown(&rig.run(&["smismember", "big", &many[149_999], "member:"]).await), "[1 0]");
 }
 
-/// What a transaction remembers of a set that it was asked about ends with its first write, and is of that set alone.
+/// A transaction's cached lookups in a set end with its first write to it, and apply to that set alone.
 #[tokio::test]
-async fn a_transaction_asks_of_its_own_writes() {
+async fn a_transaction_sees_its_own_writes() {
     let mut rig = Rig::new().await;
     let words: Vec<String> = (0..300).map(|n| format!("w{n}")).collect();
     for key in ["s", "t"] {

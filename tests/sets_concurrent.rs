@@ -1,5 +1,5 @@
-//! Concurrent changes of one set, from several servers: nothing is lost, nothing is counted twice, N is the number of
-//! members, and a key is there exactly while its set has members.
+//! Concurrent changes of one set from several servers: no member is lost or counted twice, N is the number of
+//! members, and a key exists exactly while its set has members.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -41,7 +41,7 @@ async fn audit(s: &Scope<'_>, key: &str) -> BTreeSet<Bytes> {
     distinct
 }
 
-/// Sums and weights are those of the chunks that are there.
+/// Sums and weights are those of the existing chunks.
 async fn weights(s: &Scope<'_>, oid: tern::keyspace::keys::Oid) {
     let mut want = vec![0u64; usize::from(rows::BUCKETS)];
     let mut chunks = 0;
@@ -74,7 +74,7 @@ fn mixed(n: u64) -> Bytes {
     if n.is_multiple_of(2) { int(n as i64 * 40_001) } else { word(n) }
 }
 
-/// Adds what `net` says: the change of the number of members.
+/// Adds the change of the number of members to `net`.
 async fn change(s: &Scope<'_>, rng: &mut Rng, space: u64, member: Members) -> Result<i64> {
     let mut slot = slot(s, "k").await;
     let n = if rng.below(10) == 0 { 200 } else { 1 + rng.below(4) };
@@ -128,7 +128,7 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_was_added_less_what_was_removed_is_there() {
+async fn the_set_holds_added_minus_removed_members() {
     churn(World::new(1).await, 1, 4_000, mixed, 60).await;
     churn(World::new(2).await, 2, 1_000, word, 60).await;
     churn(World::unlucky(3).await, 3, 2_000, mixed, 40).await;
@@ -143,7 +143,7 @@ async fn sets_that_become_empty_and_come_back() {
     }
 }
 
-/// Moves members between sets, one or many at a time, by all means there are.
+/// Moves members between sets, one or many at a time, in every possible way.
 async fn shuffle(s: &Scope<'_>, rng: &mut Rng) -> Result<()> {
     let (from, to) = (format!("s{}", rng.below(3)), format!("s{}", rng.below(3)));
     if from == to {
@@ -250,10 +250,10 @@ async fn conflicts_are_on_members_alone() {
     }
     a.commit().await.unwrap();
     b.commit().await.unwrap();
-    assert!(c.commit().await.is_err(), "one of two removals of a member fails");
+    assert!(c.commit().await.is_err(), "one of two removals of a member must fail");
 }
 
-/// A fold that was begun before a member was added keeps it, and so does one of two folds at once.
+/// A fold begun before a member was added keeps it; so does one of two concurrent folds.
 #[tokio::test]
 async fn folds_and_changes_do_not_undo_each_other() {
     let world = World::new(5).await;
@@ -274,13 +274,13 @@ async fn folds_and_changes_do_not_undo_each_other() {
     transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &[mixed(9_100)]).await);
     transact!(world, s => set::remove(&s, &mut slot(&s, "k").await, &many[1_500..1_503]).await);
     fold.commit().await.unwrap();
-    assert!(other_fold.commit().await.is_err(), "two folds of a chunk");
-    assert!(bulk.commit().await.is_err(), "chunks that a fold rewrote are written over");
+    assert!(other_fold.commit().await.is_err(), "two folds of a chunk must conflict");
+    assert!(bulk.commit().await.is_err(), "a write over a folded chunk must conflict");
     let tx = world.store.begin();
     assert_eq!(audit(&world.scope(&tx), "k").await.len(), 2_000 + 20 + 1 - 3);
 }
 
-/// The last members go in transactions that do not see each other: the key is gone, and adding brings it back whole.
+/// Concurrent transactions remove the last members: the key is gone, and adding brings it back whole.
 #[tokio::test]
 async fn an_add_beside_the_removal_of_the_rest_is_kept() {
     let world = World::new(6).await;

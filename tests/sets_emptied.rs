@@ -1,8 +1,9 @@
-//! Hazard: a chunked set becomes empty while a transaction acts on its being there.
+//! Hazard: a chunked set becomes empty while a transaction relies on its existence.
 //!
-//! Removers of few members do not look at N, so that they need not wait for each other; several of them together can
-//! leave N = 0 under a record that nobody removed. Whoever answers from the key's existence and then writes must
-//! conflict with that: otherwise two transactions that each read what the other writes both commit.
+//! A transaction that removes few members does not read N, so that removals need not wait for each other;
+//! several of them together can leave N = 0 under a record that none of them removed. A transaction that
+//! answers from the key's existence and then writes must conflict with that: otherwise two transactions that
+//! each read what the other writes both commit.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -20,7 +21,8 @@ use tern::types::set::SetRep;
 use tern::types::string::Str;
 
 const MEMBERS: u64 = 600;
-/// So many that each writes deltas, not chunks, and leaves more than it looks at N for.
+/// So many that each writes deltas, not chunks, and that more members are left than the number below which it
+/// reads N.
 const REMOVERS: u64 = 60;
 
 const KEY: Bytes = Bytes::from_static(b"set");
@@ -35,7 +37,8 @@ async fn raise_flag(s: &Scope<'_>) {
     object::put(s, &mut flag, Value::Str(Str::Inline(Bytes::from_static(b"1"))), None).unwrap();
 }
 
-/// Empties the set from several transactions that all began before one of them commits, and that all saw no flag.
+/// Empties the set from several transactions that all begin before one of them commits, and that all see no
+/// flag.
 async fn empty(world: &World) {
     let txs: Vec<Tx> = (0..REMOVERS).map(|_| world.store.begin()).collect();
     for (n, tx) in (0..).zip(&txs) {
@@ -65,24 +68,27 @@ async fn the_premise_a_record_may_outlive_its_members() {
     let tx = world.store.begin();
     let s = world.scope(&tx);
     let raw = tx.get(&s.db.record(&KEY), Read::Snapshot).await.unwrap();
-    assert!(raw.is_some(), "nobody saw the set become empty: otherwise this file tests nothing");
+    assert!(
+        raw.is_some(),
+        "no transaction may notice that the set became empty: otherwise this file tests nothing"
+    );
     assert!(!slot(&s, "set").await.exists());
 }
 
 #[tokio::test]
-async fn who_acts_on_a_set_that_is_emptied_meanwhile_runs_again() {
+async fn a_transaction_that_relied_on_an_emptied_set_runs_again() {
     let world = world().await;
     let tx = world.store.begin();
     let s = world.scope(&tx);
     assert!(object::open(&s, &KEY, Read::Serializable).await.unwrap().exists());
     raise_flag(&s).await;
     empty(&world).await;
-    // The removers saw no flag, so they come first; but then the set was not there.
+    // The removers saw no flag, so they come first; but then the set did not exist.
     assert_eq!(tx.commit().await.unwrap_err(), StoreError::Conflict);
 }
 
 #[tokio::test]
-async fn who_lists_keys_and_acts_on_the_list_runs_again() {
+async fn a_transaction_that_listed_an_emptied_set_runs_again() {
     let world = world().await;
     let tx = world.store.begin();
     let s = world.scope(&tx);

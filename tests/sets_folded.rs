@@ -1,5 +1,5 @@
-//! Hazard: a set that was filled all over keeps thousands of deltas, and each reader walks over them; or taking them into their chunks
-//! loses what others change meanwhile, or brings rows of a deleted set back.
+//! Hazard: a set with scattered writes keeps thousands of deltas, and each reader walks over them; or folding
+//! them into their chunks loses concurrent changes, or restores rows of a deleted set.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -17,13 +17,13 @@ use tern::types::object;
 use tern::types::set::SetRep;
 
 const MEMBERS: usize = 40_000;
-/// Integers are their own ids: a chunk holds members from all over some millions of them.
+/// Integers are their own ids: a chunk covers some millions of them.
 const SPREAD: u64 = 1 << 40;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 type Model = BTreeSet<u64>;
 
-/// Adds new members all over.
+/// Adds scattered new members.
 async fn fill(rig: &mut Rig, rng: &mut Rng, key: &str) -> Model {
     let mut model = Model::new();
     while model.len() < MEMBERS {
@@ -45,7 +45,7 @@ async fn oid(rig: &Rig, key: &str) -> Oid {
     *oid
 }
 
-/// Rows of a set: its deltas, and all.
+/// The numbers of a set's deltas and of all its rows.
 async fn rows(rig: &Rig, oid: Oid) -> (usize, usize) {
     let (tx, db) = (rig.server.store.begin(), rig.prefix().await);
     let count = async |begin: Vec<u8>, end: Vec<u8>| {
@@ -73,7 +73,7 @@ async fn members(rig: &Rig, key: &str) -> Model {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_reader_meets_is_folded_and_nothing_else() {
+async fn only_deltas_that_a_reader_met_are_folded() {
     let (mut rig, mut rng) = (Rig::on_system_clock().await, Rng::seeded(1));
     let (model, other) = (fill(&mut rig, &mut rng, "read").await, fill(&mut rig, &mut rng, "unread").await);
     tern::jobs::spawn(&rig.server);
@@ -90,7 +90,7 @@ async fn what_a_reader_meets_is_folded_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_change_meanwhile_stays() {
+async fn concurrent_changes_survive_a_fold() {
     let (mut rig, mut rng) = (Rig::on_system_clock().await, Rng::seeded(2));
     let mut model = fill(&mut rig, &mut rng, "k").await;
     tern::jobs::spawn(&rig.server);

@@ -1,5 +1,5 @@
-//! What a server remembers of a set's chunks is only a hint: it may be of before another server cut, joined or folded
-//! them, or of a transaction that was never committed, and every answer stays right.
+//! A server's memory of a set's chunks is only a hint: it may predate another server's cut, join or fold of
+//! them, or come from an uncommitted transaction, and every reply stays right.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -29,7 +29,8 @@ async fn firsts(s: &Scope<'_>, oid: Oid) -> Vec<u64> {
     page.pairs.iter().map(|(key, _)| id(key)).collect()
 }
 
-/// Each chunk's row is found from each of its ends, says the same bounds as the rows' keys, and every id has one.
+/// Each chunk's row is found from each of its ends and has the same bounds as its key, and every id has a
+/// chunk.
 async fn check_chunks(s: &Scope<'_>, oid: Oid) {
     let firsts = firsts(s, oid).await;
     for (n, first) in firsts.iter().enumerate() {
@@ -58,7 +59,7 @@ async fn stale_hints_cost_no_answer() {
     let other = Keyspace::open(world.store.clone(), &Env::seeded(1_000, 9), 1).await.unwrap();
     let all: Vec<Bytes> = (0..12_000).map(|n| int(n * 70_001)).collect();
     let on = |n: usize| if n.is_multiple_of(2) { &world.space } else { &other };
-    // Each round one server changes the chunks, and the other one has hints of the round before.
+    // In each round one server changes the chunks, and the other one has hints of the previous round.
     let rounds: [(usize, bool, std::ops::Range<usize>); 5] = [
         (0, true, 0..6_000),
         (1, true, 6_000..12_000),
@@ -108,7 +109,7 @@ async fn stale_hints_cost_no_answer() {
 }
 
 #[tokio::test]
-async fn hints_of_what_was_not_committed_cost_no_answer() {
+async fn hints_of_uncommitted_changes_cost_no_answer() {
     let world = World::new(2).await;
     let all: Vec<Bytes> = (0..6_000).map(|n| int(n * 70_001)).collect();
     transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &all[..1_000]).await);
@@ -127,8 +128,8 @@ async fn hints_of_what_was_not_committed_cost_no_answer() {
     check_chunks(&s, before).await;
 }
 
-/// Members that come one by one end up in chunks: what waits under one is less than a fold takes in, and no range of
-/// deltas grows with the set.
+/// Members added one by one end up in chunks: fewer deltas wait under a chunk than a fold takes in, and no
+/// range of deltas grows with the set.
 #[tokio::test]
 async fn single_members_are_folded() {
     let world = World::new(3).await;
@@ -146,7 +147,8 @@ async fn single_members_are_folded() {
     assert_eq!(set::members(&s, slot(&s, "k").await.set().unwrap()).await.unwrap().len(), words.len());
 }
 
-/// A server that forgets its deltas (it stopped, its attempts were refused) leaves them to folds that read ranges.
+/// A server that forgets its deltas (it stopped, its attempts were refused) leaves them to folds that read
+/// ranges.
 #[tokio::test]
 async fn forgotten_deltas_are_folded_in_the_end() {
     let world = World::new(4).await;
@@ -175,7 +177,7 @@ async fn forgotten_deltas_are_folded_in_the_end() {
         rows::deltas(&s, oid(&s).await, 0, None).await.unwrap().len()
     };
     assert_eq!(waiting().await, 800);
-    // Another server removes and adds others under the same chunk: some of its folds take in all.
+    // Another server removes and adds members under the same chunk: some of its folds take in all.
     for round in 0..120 {
         for part in words[..200].chunks(25) {
             transact!(world, s => match round % 2 {
@@ -187,9 +189,9 @@ async fn forgotten_deltas_are_folded_in_the_end() {
     assert!(waiting().await < 400, "{} deltas wait", waiting().await);
 }
 
-/// A draw reads no range of deltas of a chunk that has many members, but finds what deltas added.
+/// A draw from a chunk with many members reads no range of deltas, but returns members that deltas added.
 #[tokio::test]
-async fn draws_see_what_deltas_say() {
+async fn draws_see_deltas() {
     let world = World::new(5).await;
     let words: Vec<Bytes> = (0..3_000).map(word).collect();
     transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &words[..2_900]).await);
@@ -212,7 +214,7 @@ async fn draws_see_what_deltas_say() {
             let s = world.scope(&tx);
             let slot = slot(&s, "k").await;
             let found = set::contains_many(&s, slot.set().unwrap(), &popped).await.unwrap();
-            assert!(!found.contains(&true), "a popped member is still there");
+            assert!(!found.contains(&true), "a popped member must be gone");
             assert_eq!(set::card(&s, slot.set().unwrap()).await.unwrap(), left as u64);
         }
     }

@@ -1,4 +1,4 @@
-//! Numbers and ids are handed out once, whoever asks and whatever fails meanwhile.
+//! Numbers and ids are handed out once, despite concurrency and failures.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -20,7 +20,7 @@ use tern::keyspace::{Keyspace, alloc, catalog};
 use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
 
-/// Allocates in transactions of its own, as many as asked for. An unknown result counts as not allocated.
+/// Allocates in transactions of its own, as many as requested. An unknown result counts as not allocated.
 async fn allocate_many(store: Store, seed: u64, n: usize) -> Vec<u32> {
     let mut rng = Rng::seeded(seed);
     let mut out = Vec::new();
@@ -49,7 +49,7 @@ async fn never_twice(store: Store, tasks: u64, each: usize) {
     let distinct: BTreeSet<u32> = all.iter().copied().collect();
     assert_eq!(distinct.len(), tasks as usize * each);
     let highest = distinct.last().copied().unwrap() as usize;
-    assert!(highest < 8 * distinct.len() + 4096, "numbers stay short: {highest} for {}", distinct.len());
+    assert!(highest < 8 * distinct.len() + 4096, "numbers must stay short: {highest} for {}", distinct.len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -59,7 +59,7 @@ async fn concurrent_allocators_never_get_one_number_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nor_where_commits_fail_are_late_or_unknown() {
+async fn ids_are_unique_if_commits_fail_are_late_or_unknown() {
     let (store, _dir) = fresh().await;
     never_twice(faulty(store, 5, FaultRates::mixed()), 64, 10).await;
 }
@@ -109,7 +109,7 @@ async fn servers_that_open_a_new_store_at_once_agree_on_its_databases() {
 }
 
 #[tokio::test]
-async fn flush_and_swap_change_what_the_next_transaction_reads() {
+async fn flushes_and_swaps_are_seen_by_the_next_transaction() {
     let world = World::new(9).await;
     let space = Keyspace::open(world.store.clone(), &Env::seeded(0, 9), 4).await.unwrap();
     let mut rng = Rng::seeded(1);
@@ -161,8 +161,11 @@ async fn members_get_ids_once_and_come_back() {
     assert_eq!(ids.find(&tx, &[word(7)]).await.unwrap(), [None]);
     let first = ids.intern(&tx, Round::default(), &members).await.unwrap();
     assert!(first[..3_000].iter().all(|i| i.fresh));
-    assert!(first.windows(2).take(2_999).all(|w| w[1].id == w[0].id + 1), "neighbours in call order");
-    assert_eq!(first.last(), first.get(7), "one member, one id");
+    assert!(
+        first.windows(2).take(2_999).all(|w| w[1].id == w[0].id + 1),
+        "ids must follow the order of the call"
+    );
+    assert_eq!(first.last(), first.get(7), "a member must have one id");
     tx.commit().await.unwrap();
     let tx = world.store.begin();
     let again = ids.intern(&tx, Round::default(), &members).await.unwrap();
@@ -192,7 +195,7 @@ async fn too_long_and_too_many_are_refused_before_writing() {
     assert!(!tx.is_write());
 }
 
-/// Two servers, many tasks, the same members: one id each.
+/// Two servers and many tasks intern the same members: one id each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_interning_agrees() {
     let (store, _dir) = fresh().await;
@@ -276,7 +279,7 @@ async fn leases(store: Store, spare: usize) {
 }
 
 #[tokio::test]
-async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
+async fn a_range_that_ends_before_the_first_wanted_row_continues() {
     let world = World::new(9).await;
     let ids = &world.space.ids;
     let intern = async |members: Vec<Bytes>| {
@@ -285,7 +288,8 @@ async fn a_piece_that_ends_before_the_first_row_that_is_wanted_goes_on() {
         tx.commit().await.unwrap();
         interned.into_iter().map(|i| i.id).collect::<Vec<u64>>()
     };
-    // Rows of their own, of which a range that begins with their group meets the first ones for nothing.
+    // Members interned one by one have rows of their own: a range that starts at their group reads the first
+    // of them in vain.
     let mut singles = Vec::new();
     for n in 0..30 {
         singles.extend(intern(vec![word(n)]).await);

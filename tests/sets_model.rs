@@ -1,4 +1,4 @@
-//! Sets do what a `BTreeSet` does, in every encoding and across folds, cuts, joins and transactions.
+//! Sets behave like a `BTreeSet`, in every encoding and across folds, cuts, joins and transactions.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -73,7 +73,7 @@ async fn step(s: &Scope<'_>, rng: &mut Rng, model: &mut Model, kinds: &[u8], spa
             let popped = popped.members(s).await.unwrap();
             assert_eq!(popped.len() as u64, many.min(model.len() as u64));
             for m in popped {
-                assert!(model.remove(&m), "popped a member twice, or none");
+                assert!(model.remove(&m), "SPOP must return a member once");
             }
         }
         9 => {

@@ -1,5 +1,5 @@
-//! Hazard: a set is read in pages of 256 KiB, and who reads the first one alone sees a set that looks whole. What is drawn, combined and
-//! listed of sets of several pages is compared with a model.
+//! Hazard: a set is read in pages of 256 KiB, and a reader of only the first one sees a set that looks whole.
+//! Draws, combinations and listings of sets of several pages are compared with a model.
 //!
 //! Integers 2^33 apart make large sets of few members: each is a container of its own, 22 bytes.
 
@@ -42,7 +42,7 @@ fn listed(client: &mut Client, key: &str) -> Model {
     numbers(&client.line(&format!("SMEMBERS {key}"))).into_iter().collect()
 }
 
-/// Drawn from everywhere: from each quarter of the set half of what is to be expected at least.
+/// Each quarter of the set must yield at least half of its expected draws.
 fn assert_from_everywhere(drawn: &[i64], line: &str) {
     for quarter in 0..4 {
         let within = quarter * MEMBERS / 4 * STEP..(quarter + 1) * MEMBERS / 4 * STEP;
@@ -52,8 +52,8 @@ fn assert_from_everywhere(drawn: &[i64], line: &str) {
 }
 
 #[test]
-fn what_is_drawn_comes_from_all_pages() {
-    assert!(MEMBERS as usize * BYTES > 3 * PAGE, "no set of several pages");
+fn draws_come_from_all_pages() {
+    assert!(MEMBERS as usize * BYTES > 3 * PAGE, "the set must have several pages");
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
     let all = far(0..MEMBERS);
@@ -77,13 +77,13 @@ fn what_is_drawn_comes_from_all_pages() {
         assert_from_everywhere(&drawn, line);
         let gone = if line.starts_with("SPOP") { distinct } else { Model::new() };
         let left: Model = all.difference(&gone).copied().collect();
-        assert!(listed(&mut client, "s") == left, "{line}: what stays is what was not told");
+        assert!(listed(&mut client, "s") == left, "{line}: exactly the members not returned must stay");
         assert_eq!(client.line("SCARD s"), Value::Int(left.len() as i64), "{line}");
     }
 }
 
 #[test]
-fn what_is_combined_comes_from_all_pages() {
+fn combinations_read_all_pages() {
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
     let sets = [
@@ -93,7 +93,7 @@ fn what_is_combined_comes_from_all_pages() {
     ];
     let [a, b, c] = &sets;
     for (key, set) in ["a", "b", "c"].iter().zip(&sets) {
-        assert!(set.len() * BYTES > 3 * PAGE, "{key} has few pages");
+        assert!(set.len() * BYTES > 3 * PAGE, "{key} must have many pages");
         add(&mut client, key, set);
     }
     let all = |f: fn(&Model, &Model) -> Model| [f(a, b), f(&f(a, b), c)];
@@ -113,9 +113,9 @@ fn what_is_combined_comes_from_all_pages() {
     assert!(sorted.iter().eq(c.iter()), "SORT");
 }
 
-/// A set that is sparse beside one that has many pages where the first has one.
+/// A sparse set beside one that has many pages where the first has one.
 #[test]
-fn a_page_of_one_set_is_many_of_another() {
+fn one_sets_page_may_span_many_of_another() {
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();
     let sparse = far((0..10_000).map(|n| n * 8));

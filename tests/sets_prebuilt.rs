@@ -1,5 +1,6 @@
-//! Sets larger than a transaction: members get their ids in blocks, results are built under a lease and swapped in. Nobody
-//! sees a half one, a result is that of one version of its sources, and what is not taken over is reclaimed.
+//! Sets larger than a transaction: members get their ids in blocks, results are built under a lease and
+//! swapped in. No client sees a partial one, a result comes from one version of its sources, and unused
+//! objects are reclaimed.
 //!
 //! Integers 2^33 apart make large sets of few members: each is a container of its own, 22 bytes.
 
@@ -23,7 +24,7 @@ use tern::types::set::algebra::Op;
 use tern::types::set::{self, prebuild};
 
 const LEASE: u64 = 60_000;
-/// Half of what makes a set too large for a transaction.
+/// Half of the size that is too large for a transaction.
 const HALF: i64 = 220_000;
 
 /// Members in one command.
@@ -58,7 +59,7 @@ async fn int(rig: &mut Rig, line: &str) -> i64 {
     }
 }
 
-/// Rows of sets in the database, and garbage rows.
+/// The numbers of rows of sets in the database, and of garbage rows.
 async fn rows(rig: &Rig) -> (usize, usize) {
     let tx = rig.server.store.begin();
     let mut begin = rig.prefix().await.as_bytes().to_vec();
@@ -128,7 +129,7 @@ async fn members_named_twice_count_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sadd_that_rewrites_a_set_all_over() {
+async fn sadd_that_rewrites_a_whole_set() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.run_bytes(argv(&["SADD", "k"], sparse(0..2 * HALF))).await, Reply::Int(2 * HALF));
     rig.line("EXPIRE k 1000").await;
@@ -151,7 +152,7 @@ async fn srem_of_a_million_members_in_one_command() {
     let n = many();
     assert_eq!(rig.run_bytes(argv(&["SADD", "k"], named(0..n))).await, Reply::Int(n as i64));
     rig.line("EXPIRE k 1000").await;
-    // Some are in the set, some were never anywhere, some are named twice.
+    // Some are in the set, some never existed, some are named twice.
     let words = named(n / 4..n / 4 * 5).chain(named(n / 4..n / 2));
     assert_eq!(rig.run_bytes(argv(&["SREM", "k"], words)).await, Reply::Int((n - n / 4) as i64));
     assert_eq!(int(&mut rig, "SCARD k").await, n as i64 / 4);
@@ -169,9 +170,9 @@ async fn srem_of_a_million_members_in_one_command() {
     assert_eq!(int(&mut rig, "EXISTS k").await, 0);
 }
 
-/// Every chunk changes, so what is left is built and swapped in.
+/// Every chunk changes, so the rest is built and swapped in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn srem_that_rewrites_a_set_all_over() {
+async fn srem_that_rewrites_a_whole_set() {
     let mut rig = Rig::new().await;
     assert_eq!(rig.run_bytes(argv(&["SADD", "k"], sparse(0..2 * HALF))).await, Reply::Int(2 * HALF));
     rig.line("EXPIRE k 1000").await;
@@ -182,7 +183,7 @@ async fn srem_that_rewrites_a_set_all_over() {
     assert_eq!(rig.line("SMISMEMBER k 0 8589934592").await, Reply::Array(vec![Reply::Int(0), Reply::Int(1)]));
     let shorter = rows(&rig).await;
     reclaim_all(&rig).await;
-    assert!(rows(&rig).await < shorter, "the rows that it had are reclaimed");
+    assert!(rows(&rig).await < shorter, "its old rows must be reclaimed");
     let all = sparse(0..2 * HALF);
     assert_eq!(rig.run_bytes(argv(&["SREM", "k"], all)).await, Reply::Int(HALF));
     assert_eq!(int(&mut rig, "EXISTS k").await, 0);
@@ -191,9 +192,9 @@ async fn srem_that_rewrites_a_set_all_over() {
     assert_eq!(rows(&rig).await, (0, 0));
 }
 
-/// A member that had no id when it was looked up is removed, where it is in the set by the time the command is through.
+/// A member that had no id at the lookup is removed if it is in the set when the command commits.
 #[tokio::test]
-async fn who_is_added_behind_the_look_up_is_removed_too() {
+async fn a_member_added_after_the_lookup_is_removed_too() {
     let mut rig = Rig::new().await;
     let members: Vec<Bytes> = named(0..2000).map(Bytes::from).collect();
     for direct in [true, false] {
@@ -277,7 +278,7 @@ async fn inside_a_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sources_and_destination_that_change_meanwhile() {
+async fn sources_and_destination_may_change_during_a_build() {
     let rig = Arc::new(halves().await);
     let storing = {
         let (rig, unit) = (rig.clone(), unit(&rig, vec![line("SUNIONSTORE d a b")], false));
@@ -286,7 +287,7 @@ async fn sources_and_destination_that_change_meanwhile() {
     let mut added = 0;
     while !storing.is_finished() {
         let calls = [format!("SADD a n{added}"), format!("SADD d half{added}"), "SCARD d".into()];
-        // The set under `d` is the one of this loop until the result is swapped in whole.
+        // The set under `d` is this loop's until the result is swapped in whole.
         for call in calls {
             let done = rig.exec.run(unit(&rig, vec![line(&call)], false)).await;
             if let (true, Reply::Int(n)) = (call.starts_with("SCARD"), &done.replies.unwrap()[0]) {
@@ -294,7 +295,7 @@ async fn sources_and_destination_that_change_meanwhile() {
             }
         }
         added += 1;
-        // Pauses that double: soon one is as long as what is stored takes to be built.
+        // Pauses that double: at some point one is as long as building the result takes.
         tokio::time::sleep(std::time::Duration::from_millis(50 << added.min(10))).await;
     }
     let [Reply::Int(stored)] = storing.await.unwrap()[..] else { panic!("stored") };
@@ -304,13 +305,16 @@ async fn sources_and_destination_that_change_meanwhile() {
     let names: Vec<Bytes> = (0..added).map(|n| format!("n{n}").into()).collect();
     let found = set::contains_many(&s, slot.set().unwrap(), &names).await.unwrap();
     let seen = found.iter().take_while(|found| **found).count() as i64;
-    assert!(found.iter().skip(seen as usize).all(|found| !found), "not one version: {found:?}");
+    assert!(
+        found.iter().skip(seen as usize).all(|found| !found),
+        "the result must come from one version: {found:?}"
+    );
     assert_eq!(stored, 2 * HALF + seen);
     reclaim_all(&rig).await;
     assert_eq!(rows(&rig).await.1, 0);
 }
 
-/// As the server builds it: again where a busy machine was too slow for one read version.
+/// Builds as the server does: again if a busy machine was too slow for one read version.
 async fn built(rig: &Rig) -> Object {
     let keys = [Bytes::from_static(b"a"), Bytes::from_static(b"b")];
     loop {
@@ -342,13 +346,13 @@ async fn the_last_transaction_verifies_sources_and_destination() {
             let s = rig.scope(&tx).await;
             let mut slot = object::open(&s, &TARGET, Read::Serializable).await.unwrap();
             let late = prebuild::put(&s, &mut slot, &object).await;
-            assert!(late.is_err(), "{change}: it is stale, or has been taken");
+            assert!(late.is_err(), "{change}: a stale or used object must be refused");
         }
     }
 }
 
 #[tokio::test]
-async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in() {
+async fn an_object_reclaimed_after_its_lease_is_never_swapped_in() {
     let mut rig = halves().await;
     let before = rows(&rig).await;
     let object = built(&rig).await;
@@ -372,7 +376,7 @@ async fn what_was_built_is_reclaimed_after_the_lease_and_then_never_swapped_in()
     rig.assert_sound().await;
 }
 
-/// A build is stopped once some of its rows are there: the key is what it was, and the rows go.
+/// A build is stopped once some of its rows exist: the key is unchanged, and the rows are reclaimed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_builder_that_is_stopped_leaves_nothing() {
     let mut rig = halves().await;
@@ -391,26 +395,26 @@ async fn a_builder_that_is_stopped_leaves_nothing() {
         let _ = builder.await;
         let unit = unit(&rig, vec![line("SMEMBERS d")], false);
         assert_eq!(rig.exec.run(unit).await.replies.unwrap(), [Reply::Set(vec![rig::bulk("old")])]);
-        // The commit that was under way may still come.
+        // The commit under way may still arrive.
         let mut tries = 0;
         while rows(&rig).await != before {
             rig.advance(LEASE);
             reclaim_all(&rig).await;
             tries += 1;
-            assert!(tries < 100, "rows are left");
+            assert!(tries < 100, "no row may be left");
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     }
     rig.assert_sound().await;
 }
 
-/// Members as long as they may be: a hundred of them exceed a transaction.
+/// Members of maximum length: a hundred of them exceed a transaction.
 fn long(range: Range<usize>) -> impl Iterator<Item = String> {
     let zeros = "0".repeat(99_990);
     range.map(move |n| format!("{zeros}{n:010}"))
 }
 
-/// Few members, but more bytes than a transaction holds: whatever is done with them works as with short ones.
+/// Few members, but more bytes than a transaction holds: every command works as with short ones.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_few_long_members_exceed_a_transaction() {
     for n in [70, 100, 250] {
@@ -418,7 +422,7 @@ async fn a_few_long_members_exceed_a_transaction() {
         let count = n as i64;
         assert_eq!(rig.run_bytes(argv(&["SADD", "k"], long(0..n))).await, Reply::Int(count), "{n}");
         assert_eq!(rig.run_bytes(argv(&["SADD", "k"], long(0..n))).await, Reply::Int(0), "{n}");
-        // To a small set and to a large one, which have one of them each.
+        // To a small set and to a large one, which hold one of them each.
         rig.line("SADD few one").await;
         rig.run_bytes(argv(&["SADD", "many"], named(0..1000).chain(long(0..1)))).await;
         assert_eq!(rig.run_bytes(argv(&["SADD", "few"], long(0..n))).await, Reply::Int(count), "{n}");
@@ -448,7 +452,7 @@ async fn a_few_long_members_exceed_a_transaction() {
         }
         assert_eq!(rig.run_bytes(argv(&["SREM", "k"], long(0..n + 50))).await, Reply::Int(count), "{n}");
         assert_eq!(int(&mut rig, "EXISTS k").await, 0);
-        assert_eq!(rows(&rig).await.1, 1, "{n}: only k's rows are garbage");
+        assert_eq!(rows(&rig).await.1, 1, "{n}: only k's rows may be garbage");
         rig.assert_sound().await;
     }
 }
@@ -470,17 +474,17 @@ async fn a_dump_of_long_members_is_restored() {
     }
 }
 
-/// Also where no call alone exceeds one: many members of an EXEC, of one key or of several.
+/// Also if no call alone exceeds one: many members of an EXEC, of one key or of several.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_members_of_an_exec_exceed_a_transaction() {
     let rig = Rig::new().await;
     let run = |calls| rig.exec.run(unit(&rig, calls, true));
     let calls = (0..12).map(|n| argv(&["SADD", &format!("k{}", n % 3)], long(n * 10..n * 10 + 10)));
     assert_eq!(run(calls.collect()).await.replies.unwrap(), vec![Reply::Int(10); 12]);
-    // Each call's members would fit a record, the key's do not.
+    // Each call's members would fit into a record, the key's do not.
     let calls = (0..300).map(|n| argv(&["SADD", "s"], named(n * 100..n * 100 + 100)));
     assert_eq!(run(calls.collect()).await.replies.unwrap(), vec![Reply::Int(100); 300]);
-    // So do these, of sets that are large.
+    // So do these, of large sets.
     let calls = (0..60).map(|n| argv(&["SADD", &format!("l{n}")], named(n * 500..n * 500 + 500)));
     for call in calls {
         run(vec![call]).await;

@@ -1,4 +1,4 @@
-//! SPOP and SRANDMEMBER are uniform in every encoding, whatever deltas wait: chi-square over the members.
+//! SPOP and SRANDMEMBER are uniform in every encoding, with any pending deltas: chi-square over the members.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -65,7 +65,8 @@ async fn check_draws(world: &World, members: usize, draws: u64, name: &str) {
     }
 }
 
-/// Pops one in transactions that are dropped, so that every draw is from the same set. What is told is what goes.
+/// Pops one member in transactions that are dropped, so that every draw is from the same set. The returned
+/// member is the one removed.
 async fn check_pops(world: &World, members: usize, draws: u64, name: &str) {
     let mut rng = Rng::seeded(78);
     let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
@@ -76,8 +77,12 @@ async fn check_pops(world: &World, members: usize, draws: u64, name: &str) {
         let popped = sample::pop(&s, &mut set, 1, &mut rng).await.unwrap();
         let popped = popped.members(&s).await.unwrap();
         let (rep, stays) = (set.set().unwrap(), set::card(&s, set.set().unwrap()).await.unwrap());
-        let told = set::contains_many(&s, rep, &popped).await.unwrap();
-        assert_eq!((told, stays), (vec![false], members as u64 - 1), "{name}: another went than was told");
+        let is_member = set::contains_many(&s, rep, &popped).await.unwrap();
+        assert_eq!(
+            (is_member, stays),
+            (vec![false], members as u64 - 1),
+            "{name}: the returned member must be the one removed"
+        );
         *counts.entry(popped[0].clone()).or_default() += 1;
     }
     let z = z_score(&counts, members, draws);
@@ -136,7 +141,8 @@ async fn folded_after_removals() {
     check("folded", members, gone, true).await;
 }
 
-/// Words added one by one: folded by the server that added them, the last ones waiting as deltas, some of them removed.
+/// Words added one by one: folded by the server that added them, the last ones waiting as deltas, some of
+/// them removed.
 #[tokio::test]
 async fn grown_and_folded_one_by_one() {
     let world = World::new(3).await;
@@ -152,7 +158,8 @@ async fn grown_and_folded_one_by_one() {
     check_pops(&world, 700, 10_000, "folded one by one").await;
 }
 
-/// More deltas than a weight's slack, by servers that forgot them: the set is read whole, and draws stay uniform.
+/// More deltas than a weight's slack, by servers that forgot them: the set is read whole, and draws stay
+/// uniform.
 #[tokio::test]
 async fn more_deltas_than_slack() {
     let world = World::new(4).await;
@@ -178,9 +185,9 @@ async fn more_deltas_than_slack() {
     check_draws(&world, 900, 20_000, "more deltas than slack").await;
 }
 
-/// The test itself can fail: draws that favour one half are seen.
+/// The test itself can fail: it detects draws that favour one half.
 #[test]
-fn a_bias_is_seen() {
+fn a_bias_is_detected() {
     let mut rng = Rng::seeded(1);
     let mut counts: BTreeMap<Bytes, u64> = BTreeMap::new();
     for _ in 0..40_000 {

@@ -1,5 +1,5 @@
-//! SSCAN over large sets: cursors that any client can keep (below 2^53, doubles and signed longs), no state on a server, every
-//! member that stays exactly once, and an end whatever comes and goes meanwhile.
+//! SSCAN over large sets: cursors fit any client's numbers (below 2^53, doubles and signed longs), the server
+//! keeps no state, every member that stays comes exactly once, and a scan ends despite concurrent changes.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -13,9 +13,9 @@ use tern::keyspace::dictionary::ids::integer_id;
 use tern::keyspace::keys::root;
 use tern::server::reply::Reply;
 
-/// What a client that keeps numbers in doubles can count to.
+/// The largest integer that clients with doubles can count to.
 const LIMIT: u64 = 1 << 53;
-/// Members that a page may have beyond COUNT: those of ids that share a cursor.
+/// Members that a page may have beyond COUNT: those with ids that share a cursor.
 const SHARED: usize = 4096;
 
 async fn add(cluster: &Cluster, members: &[String]) {
@@ -101,7 +101,7 @@ async fn members_of_every_kind_come_once_with_small_cursors() {
 
 /// Dense sets of small integers and of words come in pages of COUNT: no two of their ids share a cursor.
 #[tokio::test]
-async fn pages_are_as_long_as_asked() {
+async fn pages_have_the_requested_length() {
     for members in [
         (0..30_000).map(|n| n.to_string()).collect::<Vec<_>>(),
         (0..30_000).map(|n| format!("m{n}")).collect(),
@@ -122,7 +122,7 @@ async fn pages_are_as_long_as_asked() {
     }
 }
 
-/// Also where so many blocks of ids were leased that several ids share a cursor.
+/// Also if so many blocks of ids were leased that several ids share a cursor.
 #[tokio::test]
 async fn ids_of_late_blocks_come_once() {
     for block in [(1u64 << 26) - 1, 1 << 26, (1 << 38) - 40] {
@@ -140,9 +140,9 @@ async fn ids_of_late_blocks_come_once() {
     }
 }
 
-/// Members that stay come once; a scan ends although others come all the time.
+/// Members that stay come once; a scan ends although others are added all the time.
 #[tokio::test]
-async fn what_stays_comes_once_while_others_come_and_go() {
+async fn stable_members_come_once_while_others_come_and_go() {
     for seed in 0..3 {
         let (cluster, mut rng) = (Cluster::new(2).await, Rng::seeded(seed));
         let draw = |rng: &mut Rng| match rng.below(3) {
@@ -165,7 +165,7 @@ async fn what_stays_comes_once_while_others_come_and_go() {
             if cursor == 0 {
                 break;
             }
-            // More than a page brings.
+            // More than a page returns.
             let come: Vec<String> = (0..30).map(|_| draw(&mut rng)).filter(|m| !stay.contains(m)).collect();
             add(&cluster, &come).await;
             others.extend(come);
@@ -177,9 +177,9 @@ async fn what_stays_comes_once_while_others_come_and_go() {
     }
 }
 
-/// What no server has said leads nowhere, or somewhere into the set; never to an error or to no end.
+/// An invented cursor leads to the end or somewhere into the set; never to an error or an endless scan.
 #[tokio::test]
-async fn cursors_that_were_made_up_end_too() {
+async fn invented_cursors_end_too() {
     let cluster = Cluster::new(2).await;
     add(&cluster, &(0..600).map(|n| format!("m{n}")).collect::<Vec<_>>()).await;
     let negative = integer_id(b"-1").unwrap();

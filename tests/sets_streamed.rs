@@ -1,5 +1,5 @@
-//! Replies of many members are read while they are sent: what a server holds for them is bounded, whatever the client does,
-//! and what comes is the set as it was when the command ran.
+//! Replies of many members are read while they are sent: the server holds a bounded part, whatever the client
+//! does, and the reply is the set as it was when the command ran.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -90,7 +90,7 @@ fn wait_for_streams(client: &mut Client, want: u64) {
     }
 }
 
-/// Members of a set whose reply takes more than the kernel buffers for a socket.
+/// Members of a set whose reply exceeds the kernel's socket buffers.
 const MANY: usize = 300_000;
 
 fn with_large_set() -> (Server, Client) {
@@ -117,7 +117,7 @@ fn a_reader_that_waits_costs_little_and_gets_the_set_as_it_was() {
     let grown = tern.resident().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes for three readers of {} bytes each", MANY * 76);
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-    // What becomes of the set meanwhile is not theirs.
+    // Changes of the set meanwhile do not affect their replies.
     let some: Vec<String> = (0..1000).map(member).collect();
     let argv: Vec<&str> = ["SREM", "s"].into_iter().chain(some.iter().map(String::as_str)).collect();
     assert_eq!(client.run(&argv).value, Value::Int(1000));
@@ -135,7 +135,7 @@ fn others_are_served_between_the_pieces_of_a_large_reply() {
     let mut client = tern.client();
     fill(&mut client, "s", (0..MANY).map(member));
     let mut reader = Reader::new(tern.port);
-    // It takes what comes at once, so that the server never waits for it.
+    // It reads without delay, so that the server never waits for it.
     let taken = std::thread::spawn(move || {
         reader.send("SMEMBERS s");
         let (mut left, mut bytes) = (MANY * 76, vec![0; 1 << 20]);
@@ -156,7 +156,7 @@ fn others_are_served_between_the_pieces_of_a_large_reply() {
 }
 
 #[test]
-fn who_leaves_or_is_killed_leaves_nothing() {
+fn a_reader_that_leaves_or_is_killed_leaves_nothing() {
     let (tern, mut client) = with_large_set();
     let mut leaves = Reader::new(tern.port);
     leaves.send("SMEMBERS s");
@@ -171,7 +171,7 @@ fn who_leaves_or_is_killed_leaves_nothing() {
     wait_for_streams(&mut client, 0);
     let mut rest = Vec::new();
     let _ = killed.0.read_to_end(&mut rest);
-    assert!(rest.len() < MANY * 76, "all of it came");
+    assert!(rest.len() < MANY * 76, "the reply must be cut off");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn replies_keep_their_order_and_their_kind() {
     wait_for_streams(&mut client, 0);
 }
 
-/// What SRANDMEMBER and SPOP draw is read as it is sent, too, in the order of the draws.
+/// Members drawn by SRANDMEMBER and SPOP are also read as they are sent, in the order of the draws.
 #[test]
 fn drawn_members_are_read_as_they_are_sent() {
     let tern = tern(&[]);
@@ -263,7 +263,7 @@ fn drawn_members_are_read_as_they_are_sent() {
         let left = distinct(&all(&mut reader, '~'));
         assert!(before == left.union(&distinct(&popped)).cloned().collect(), "{line}");
     }
-    // Under an id they are kept, as far as that goes.
+    // Under an id they are kept, up to the limit.
     reader.send("SADD k a b c");
     assert_eq!(reader.line(), ":3");
     reader.send("IDEMPOTENT id-of-sixteen-bytes SRANDMEMBER k -1000");
@@ -293,13 +293,13 @@ fn under_an_id_the_members_are_kept() {
     assert_eq!(client.line("DEL s"), Value::Int(1));
     reader.send(once);
     assert!(reader.members('*') == first);
-    // What is too large to be kept is refused before all of it is read.
+    // A reply too large to be kept is refused before all of it is read.
     fill(&mut client, "s", (0..130_000).map(member));
     let refused = client.line("IDEMPOTENT fedcba9876543210 SMEMBERS s");
     assert!(matches!(&refused, Value::Error(e) if e.starts_with(b"ERR reply of 8")), "{refused:?}");
 }
 
-/// A server in this process, on a store that the test can spoil.
+/// A server in this process, on a store that the test can make fail.
 struct Inside {
     runtime: tokio::runtime::Runtime,
     store: Store,
@@ -348,7 +348,7 @@ fn a_store_that_fails_now_and_then_is_asked_again() {
     }
 }
 
-/// A reply that has begun cannot become an error: nobody must take what came for the whole set.
+/// A reply that has begun cannot become an error: no client may take its beginning for the whole set.
 #[test]
 fn a_reply_that_cannot_be_ended_ends_the_connection() {
     let inside = Inside::new();

@@ -24,7 +24,7 @@ fn lines(client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn an_entry_says_what_was_slow_and_whose() {
+fn an_entry_names_the_slow_command_and_its_client() {
     let server = tern(DEBUG);
     let mut c = server.client();
     assert_eq!(c.line("CLIENT SETNAME anna"), Value::Simple(b"OK".to_vec()));
@@ -45,7 +45,7 @@ fn an_entry_says_what_was_slow_and_whose() {
     c.line("SLOWLOG RESET");
     c.line("DEBUG SLEEP 0.2");
     let next = c.line("SLOWLOG GET 1").items().unwrap()[0].items().unwrap()[0].int();
-    assert_eq!(next, Some(entry[0].int().unwrap() + 1), "the numbers go on");
+    assert_eq!(next, Some(entry[0].int().unwrap() + 1), "the numbers must continue");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn arguments_are_cut() {
 }
 
 #[test]
-fn secrets_are_not_kept() {
+fn secrets_are_not_logged() {
     let server = tern(&["--slowlog-log-slower-than", "0"]);
     let mut c = server.client();
     c.line("SLOWLOG RESET");
@@ -91,7 +91,7 @@ fn secrets_are_not_kept() {
 }
 
 #[test]
-fn as_many_are_kept_as_it_is_told() {
+fn slowlog_max_len_bounds_the_entries() {
     let server = tern(&["--slowlog-log-slower-than", "0", "--slowlog-max-len", "3"]);
     let mut c = server.client();
     for n in 0..10 {
@@ -101,7 +101,7 @@ fn as_many_are_kept_as_it_is_told() {
     let lines: Vec<String> = (0..50).map(|n| format!("GET p{n}\r\n")).collect();
     c.send_raw(lines.concat().as_bytes()).unwrap();
     (0..50).for_each(|_| drop(c.read().unwrap()));
-    assert_eq!(self::lines(&mut c), ["GET p49", "GET p48", "GET p47"], "of a pipeline too");
+    assert_eq!(self::lines(&mut c), ["GET p49", "GET p48", "GET p47"], "a pipeline must be logged too");
     c.line("CONFIG SET slowlog-max-len 0");
     c.line("PING");
     assert_eq!(c.line("SLOWLOG LEN").int(), Some(0));
@@ -134,7 +134,7 @@ fn a_histogram_counts_every_call() {
     assert_eq!((facts[0].0.as_str(), facts[0].1.int()), ("calls", Some(5)));
     let steps: Vec<i64> = facts[1].1.items().unwrap().iter().map(|n| n.int().unwrap()).collect();
     assert!(steps.chunks(2).is_sorted_by(|a, b| a[0] < b[0] && a[1] < b[1]), "{steps:?}");
-    assert_eq!(*steps.last().unwrap(), 5, "the last step holds all: {steps:?}");
+    assert_eq!(*steps.last().unwrap(), 5, "the last step must hold all calls: {steps:?}");
     let names = |line: &str, c: &mut Client| -> Vec<String> {
         pairs(&c.line(line)).into_iter().map(|(name, _)| name).collect()
     };
@@ -142,7 +142,7 @@ fn a_histogram_counts_every_call() {
     assert_eq!(names("LATENCY HISTOGRAM CLIENT|ID", &mut c), ["client|id"]);
 }
 
-/// Calls are counted all the same.
+/// Calls are still counted.
 #[test]
 fn without_latency_tracking_no_latency_is_shown() {
     let metrics = free_port();
@@ -170,20 +170,20 @@ fn without_latency_tracking_no_latency_is_shown() {
     assert_eq!(seen(&mut c), (1, 2, 2, 5));
     assert_eq!(text(&c.line("CONFIG SET latency-tracking no")), "OK");
     get(&mut c, 4);
-    assert_eq!(seen(&mut c), (0, 2, 2, 9), "as in Redis, LATENCY HISTOGRAM shows what was measured before");
+    assert_eq!(seen(&mut c), (0, 2, 2, 9), "as in Redis, LATENCY HISTOGRAM must show earlier measurements");
     c.line("SET k v");
     assert!(c.line("INCR k").is_error());
     assert_eq!(
         metric(metrics, "tern_commands_failed_total{command=\"incr\"} "),
         1,
-        "what failed is shown all the same"
+        "failed calls must be shown too"
     );
     c.line("CONFIG RESETSTAT");
     get(&mut c, 1);
     assert_eq!(seen(&mut c), (0, 0, 0, 1));
 }
 
-/// A number of the metrics; 0 where there is none.
+/// A number of the metrics; 0 if it is missing.
 fn metric(port: u16, name: &str) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -194,11 +194,11 @@ fn metric(port: u16, name: &str) -> u64 {
 }
 
 #[test]
-fn the_monitor_keeps_what_takes_longer() {
+fn the_latency_monitor_keeps_slow_commands() {
     let server = tern(DEBUG);
     let mut c = server.client();
     c.line("DEBUG SLEEP 0.25");
-    assert_eq!(c.line("LATENCY LATEST").items().map(<[Value]>::len), Some(0), "it is off");
+    assert_eq!(c.line("LATENCY LATEST").items().map(<[Value]>::len), Some(0), "the monitor must be off");
     assert!(text(&c.line("LATENCY DOCTOR")).contains("is off"));
     c.line("CONFIG SET latency-monitor-threshold 200");
     c.line("PING");

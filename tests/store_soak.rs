@@ -1,16 +1,18 @@
 //! A soak of the embedded engine: tiny memtables, hot keys, long readers, SIGKILL, compared with a model.
 //!
-//! A child process (this binary again) runs tasks that read, modify and write; the parent kills it at a random moment, opens
-//! the store, and compares it with what the child acknowledged on its standard output. Each transaction of task t:
+//! A child process (this binary again) runs tasks that read, modify and write; the parent kills it at a
+//! random moment, opens the store, and compares it with the child's acknowledgements on its standard output.
+//! Each transaction of task t:
 //!
 //! * moves an amount between two of 64 accounts, whose sum is constant;
-//! * adds one to one of four hot counters and to `task/t`: both sums are always equal;
-//! * appends `log/t/n` and clears what is 50 behind: the log is always the last 50 numbers up to `task/t`.
+//! * increments one of four hot counters and `task/t`: both sums are always equal;
+//! * appends `log/t/n` and clears the entry 50 behind: the log is always the last 50 numbers up to `task/t`.
 //!
-//! Readers hold one snapshot for up to 4.8 s and read everything again and again: it must fit these rules (not torn) and be the
-//! same each time (not moved). Every third life runs on a disk whose writes and syncs fail now and then.
+//! Readers hold one snapshot for up to 4.8 s and read everything repeatedly: it must satisfy these rules (not
+//! torn) and be the same each time (not moved). Every third life runs on a disk whose writes and syncs fail
+//! now and then.
 //!
-//! `TERN_SOAK_SECONDS` (default 10) is how long.
+//! `TERN_SOAK_SECONDS` (default 10) sets the duration.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -62,7 +64,7 @@ fn open(dir: &Path, fsync: Fsync, disk: &Arc<DiskFaults>) -> Store {
 
 // ---- the rules
 
-/// What a snapshot says: checked against the rules, and small enough to compare and keep.
+/// The contents of a snapshot: checked against the rules, and small enough to compare and keep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Picture {
     tasks: BTreeMap<u64, u64>,
@@ -98,20 +100,20 @@ fn picture(rows: &[(Vec<u8>, Vec<u8>)]) -> Picture {
             b"hot/" => hot += number(v),
             b"task/" => drop(tasks.insert(number(rest), number(v))),
             b"log/" => {
-                assert_eq!(*v, padded(number(&rest[8..])), "a log entry of another life");
+                assert_eq!(*v, padded(number(&rest[8..])), "a log entry must be of this life");
                 logs.entry(number(rest)).or_default().push(number(&rest[8..]));
             }
             _ => panic!("unknown row {k:?}"),
         }
     }
     assert_eq!(accounts.len() as u64, ACCOUNTS);
-    assert_eq!(accounts.iter().sum::<u64>(), ACCOUNTS * START, "money was made or lost");
-    assert_eq!(hot, tasks.values().sum::<u64>(), "hot counters and tasks disagree");
+    assert_eq!(accounts.iter().sum::<u64>(), ACCOUNTS * START, "the sum of the accounts must be constant");
+    assert_eq!(hot, tasks.values().sum::<u64>(), "hot counters and tasks must agree");
     for (task, last) in &tasks {
         let expected: Vec<u64> = (last.saturating_sub(LOG - 1).max(1)..=*last).collect();
         assert_eq!(logs.remove(task).unwrap_or_default(), expected, "log of task {task}");
     }
-    assert!(logs.is_empty(), "logs without a task");
+    assert!(logs.is_empty(), "every log must have a task");
     Picture { tasks, digest }
 }
 
@@ -140,14 +142,14 @@ async fn get_number(tx: &Tx, key: &[u8]) -> StoreResult<u64> {
     Ok(tx.get(key, Read::Serializable).await?.map_or(0, |v| number(&v)))
 }
 
-/// One transaction; the task's number after it.
+/// One transaction; returns the task's number after it.
 async fn step(store: &Store, task: u64, rng: &mut Rng) -> StoreResult<u64> {
     let tx = store.begin();
     let n = get_number(&tx, &key("task", task)).await? + 1;
     let (from, to) = (key("account", rng.below(ACCOUNTS)), key("account", rng.below(ACCOUNTS)));
     let amount = rng.below(10).min(get_number(&tx, &from).await?);
     tx.set(&from, &padded(get_number(&tx, &from).await? - amount))?;
-    tx.set(&to, &padded(get_number(&tx, &to).await? + amount))?; // reads its own write where both are one
+    tx.set(&to, &padded(get_number(&tx, &to).await? + amount))?; // reads its own write if both are the same
     let hot = key("hot", rng.below(HOT));
     tx.set(&hot, &padded(get_number(&tx, &hot).await? + 1))?;
     tx.set(&key("task", task), &padded(n))?;
@@ -167,7 +169,7 @@ async fn work(store: Store, task: u64, counts: Arc<Counts>) {
             }
             Err(StoreError::Conflict) => drop(counts.conflicts.fetch_add(1, Relaxed)),
             Err(StoreError::TooOld) => {}
-            // The next step reads what became of it: no number is skipped and none comes twice.
+            // The next step reads the outcome: no number is skipped or repeated.
             Err(StoreError::Unknown) => drop(counts.unknown.fetch_add(1, Relaxed)),
             Err(StoreError::ReadOnly(_)) => {
                 counts.refused.fetch_add(1, Relaxed);
@@ -189,10 +191,12 @@ async fn watch_a_snapshot(store: Store, counts: Arc<Counts>, longest: Duration) 
             match read_all(&tx, rng.below(2) == 0).await {
                 Ok(rows) => {
                     let now = picture(&rows);
-                    assert_eq!(*first.get_or_insert_with(|| now.clone()), now, "the snapshot moved");
+                    assert_eq!(*first.get_or_insert_with(|| now.clone()), now, "the snapshot must not move");
                     counts.checks.fetch_add(1, Relaxed);
                 }
-                Err(StoreError::TooOld) => assert!(begun.elapsed() >= MAX_AGE, "too old too early"),
+                Err(StoreError::TooOld) => {
+                    assert!(begun.elapsed() >= MAX_AGE, "a snapshot must not be too old too early")
+                }
                 Err(e) => panic!("{e}"),
             }
             if begun.elapsed() >= life {
@@ -217,7 +221,7 @@ async fn break_the_disk(disk: Arc<DiskFaults>) {
     }
 }
 
-/// Not a test where the variable is not set.
+/// Not a test if the variable is not set.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(CHILD) else { return };
@@ -292,7 +296,7 @@ fn live(dir: &Path, number: u64, alive: Duration) -> Life {
     command.env(CHILD, dir).env("TERN_SOAK_LIFE", number.to_string());
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
-    // A line that the kill cut off has no end: it is not taken for an acknowledgement of a smaller number.
+    // A line that the kill cut off has no end: it must not count as an acknowledgement of a smaller number.
     let lines = std::iter::from_fn(move || {
         let mut line = String::new();
         output.read_line(&mut line).ok()?;
@@ -300,7 +304,7 @@ fn live(dir: &Path, number: u64, alive: Duration) -> Life {
     });
     let (sender, opened) = std::sync::mpsc::channel();
     let listener = std::thread::spawn(move || listen(lines, &sender));
-    opened.recv_timeout(Duration::from_secs(60)).expect("the child opens its store");
+    opened.recv_timeout(Duration::from_secs(60)).expect("the child must open its store");
     std::thread::sleep(alive);
     assert!(child.try_wait().unwrap().is_none(), "the child failed: see its message above");
     child.kill().unwrap();
@@ -308,12 +312,13 @@ fn live(dir: &Path, number: u64, alive: Duration) -> Life {
     listener.join().unwrap()
 }
 
-/// What is stored after a life: the rules hold, and each task stands at its last acknowledged number or one further.
+/// The contents after a life: the rules hold, and each task stands at its last acknowledged number or one
+/// further.
 async fn inspect(dir: &Path, known: &BTreeMap<u64, u64>) -> BTreeMap<u64, u64> {
     let store = open(dir, Fsync::No, &Arc::default());
     let tx = store.begin();
     let found = picture(&read_all(&tx, false).await.unwrap());
-    assert_eq!(found, picture(&read_all(&tx, true).await.unwrap()), "both directions read the same");
+    assert_eq!(found, picture(&read_all(&tx, true).await.unwrap()), "both directions must read the same");
     for (task, acknowledged) in known {
         let n = found.tasks.get(task).copied().unwrap_or_default();
         assert!(

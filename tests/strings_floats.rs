@@ -1,4 +1,4 @@
-//! INCRBYFLOAT computes in C's 80-bit long double. The results were taken from redis-server 7.0.15.
+//! INCRBYFLOAT computes in C's 80-bit long double. The results were recorded from redis-server 7.0.15.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -65,7 +65,7 @@ const CASES: &[(&str, &str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn answers_what_redis_answers() {
+async fn results_match_redis() {
     let mut rig = Rig::new().await;
     for (old, by, want) in CASES {
         rig.run(&["SET", "f", old]).await;
@@ -94,7 +94,7 @@ async fn huge_numbers_are_printed_digit_by_digit() {
 }
 
 #[tokio::test]
-async fn keeps_the_expiry_and_creates_what_is_missing() {
+async fn keeps_the_expiry_and_creates_a_missing_key() {
     let mut rig = Rig::new().await;
     rig.line("SET f 1 PX 5000").await;
     assert_eq!(rig.line("INCRBYFLOAT f 0.5").await, bulk("1.5"));

@@ -1,4 +1,5 @@
-//! Long strings against a `Vec<u8>`: lengths around the inline limit, around the borders of pieces, and of several MB.
+//! Long strings against a `Vec<u8>`: lengths around the inline limit, around the borders of pieces, and of
+//! several MB.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 

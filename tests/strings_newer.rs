@@ -1,5 +1,5 @@
-//! String commands since Redis 7.0, by their documentation: comparing deletes, digests, MSETEX, INCREX, LCS. LCS is also
-//! compared with a real server in `tests/differential`.
+//! String commands since Redis 7.0, by their documentation: comparing deletes, digests, MSETEX, INCREX, LCS.
+//! `tests/differential` also compares LCS with a real server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 

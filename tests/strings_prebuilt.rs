@@ -1,5 +1,5 @@
-//! Strings larger than a transaction: built under a lease, then swapped in by the command. Nobody sees a half one, and what
-//! is not taken over is reclaimed.
+//! Strings larger than a transaction: built under a lease, then swapped in by the command. No client sees a
+//! partial one, and unused objects are reclaimed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -28,7 +28,8 @@ fn words(words: &[&str], last: &Bytes) -> Vec<Bytes> {
     words.chain([last.clone()]).collect()
 }
 
-/// Rows of the database other than records, counters and the expiry index; and garbage rows.
+/// The numbers of rows of the database other than records, counters and the expiry index; and of garbage
+/// rows.
 async fn rows(rig: &Rig) -> (usize, usize) {
     let tx = rig.server.store.begin();
     let db = rig.prefix().await;
@@ -80,7 +81,7 @@ async fn nothing_is_left_behind() {
 }
 
 #[tokio::test]
-async fn a_lease_protects_what_is_built_and_ends() {
+async fn a_lease_protects_its_objects_until_it_ends() {
     let rig = Rig::new().await;
     let value = large(1);
     prebuild(rig.space(), rig.prefix().await, &value, LEASE).await.unwrap();
@@ -94,7 +95,7 @@ async fn a_lease_protects_what_is_built_and_ends() {
 }
 
 #[tokio::test]
-async fn what_is_abandoned_is_reclaimed_at_once() {
+async fn abandoned_objects_are_reclaimed_at_once() {
     let rig = Rig::new().await;
     let prebuilt = prebuild(rig.space(), rig.prefix().await, &large(1), LEASE).await.unwrap();
     abandon(rig.space(), prebuilt.object().unwrap()).await.unwrap();
@@ -159,7 +160,7 @@ async fn a_continued_string_must_still_be_the_same() {
 }
 
 #[tokio::test]
-async fn reclaim_goes_on_where_it_stopped() {
+async fn reclaiming_resumes_where_it_stopped() {
     let mut rig = Rig::new().await;
     for n in 0..5 {
         rig.run(&[b"SETRANGE".to_vec(), format!("k{n}").into(), b"20000".to_vec(), b"x".to_vec()]).await;

@@ -1,8 +1,9 @@
-//! Hazard: a dependency comes in with a licence that we may not use, from another place than the registry, as a second TLS
-//! library, or needs a newer compiler than we promise.
+//! Hazard: a dependency has a licence that we may not use, comes from another source than the registry, adds
+//! a second TLS library, or needs a newer compiler than we promise.
 //!
-//! `cargo deny check` reads the same `deny.toml` and says more (advisories, duplicates); it is not everywhere, cargo is. What this
-//! cannot see: advisories, which need their database from the network.
+//! `cargo deny check` reads the same `deny.toml` and checks more (advisories, duplicates), but it is not
+//! installed everywhere, and cargo is. Advisories are not covered, because they need a database from the
+//! network.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -16,7 +17,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All packages of the lock file that a server on Linux can be built of, tests included.
+/// All packages of the lock file from which a server on Linux can be built, tests included.
 fn packages() -> Vec<Value> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["metadata", "--format-version", "1", "--locked", "--all-features"]);
@@ -37,7 +38,7 @@ fn listed(start: &str) -> Vec<String> {
     lines.filter_map(|l| Some(l.split('"').nth(1)?.to_owned())).collect()
 }
 
-/// Whether `expression` can be met with `allowed`: `A OR B`, `A AND B`, parentheses, and the old `A/B`.
+/// Whether `allowed` satisfies `expression`: `A OR B`, `A AND B`, parentheses, and the old `A/B`.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let expression = expression.trim();
@@ -99,8 +100,8 @@ fn licences_sources_and_crates_are_those_of_deny_toml() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// The compiler that `rust-version` promises is enough for every dependency. That it is enough for our own code is clippy's lint
-/// `incompatible_msrv`, an error in CI.
+/// The compiler that `rust-version` promises is new enough for every dependency. Clippy's lint
+/// `incompatible_msrv`, an error in CI, checks our own code.
 #[test]
 fn no_dependency_needs_a_newer_compiler() {
     let ours = version(env!("CARGO_PKG_RUST_VERSION"));
@@ -110,7 +111,7 @@ fn no_dependency_needs_a_newer_compiler() {
         newer.map(|p| format!("{} {}: {}", p["name"], p["version"], p["rust_version"])).collect();
     assert!(newer.is_empty(), "\n{}", newer.join("\n"));
     let known = packages.iter().filter(|p| p["rust_version"].is_string()).count();
-    assert!(known * 2 > packages.len(), "only {known} say what they need");
+    assert!(known * 2 > packages.len(), "only {known} packages declare a rust-version");
 }
 
 #[test]

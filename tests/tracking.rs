@@ -1,5 +1,5 @@
-//! Hazard: CLIENT TRACKING tells the wrong client, too little, in the wrong protocol or before the reply; or it goes on when it was switched
-//! off. What it promises of caches is in `tracking_caches.rs`.
+//! Hazard: CLIENT TRACKING notifies the wrong client, too rarely, in the wrong protocol or before the reply;
+//! or it continues after it was switched off. `tracking_caches.rs` tests its promises about caches.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -38,7 +38,7 @@ fn next(client: &mut Client) -> Value {
     client.read().unwrap().value
 }
 
-/// In RESP3.
+/// A tracking client in RESP3.
 fn tracker(server: &Server, options: &str) -> Client {
     let mut client = server.client();
     client.line("HELLO 3");
@@ -46,7 +46,7 @@ fn tracker(server: &Server, options: &str) -> Client {
     client
 }
 
-/// Fails where something was sent to a client: for that a change that it is told of is made behind it.
+/// Fails if a client received anything: a change that it must hear of is made after that.
 fn nothing_else(client: &mut Client, other: &mut Client) {
     client.line("CLIENT TRACKING OFF");
     assert_eq!(client.line("CLIENT TRACKING ON BCAST PREFIX end"), ok());
@@ -68,7 +68,7 @@ fn word(client: &mut Client, name: &str) -> String {
 }
 
 #[test]
-fn who_has_read_a_key_is_told_once_that_it_has_changed() {
+fn a_client_that_read_a_key_hears_once_of_its_change() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     other.line("MSET a 1 b 2 c 3");
@@ -87,7 +87,7 @@ fn who_has_read_a_key_is_told_once_that_it_has_changed() {
 }
 
 #[test]
-fn ones_own_change_is_told_behind_the_reply() {
+fn a_clients_own_change_is_published_after_the_reply() {
     let server = tern(&[]);
     let mut client = tracker(&server, "");
     client.line("SET a 1");
@@ -110,13 +110,13 @@ fn ones_own_change_is_told_behind_the_reply() {
 }
 
 #[test]
-fn what_was_told_before_an_answer_stands_before_later_ones() {
+fn an_invalidation_precedes_the_replies_after_its_change() {
     if fdb_cluster::wanted() {
-        return; // There a change comes when this server has read it from the store.
+        return; // On a cluster, a change arrives when this server has read it from the store.
     }
     let server = tern(&["--io-threads", "1"]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
-    // Connections wait for their turn, so that the request comes before the one that was woken has had it.
+    // Connections take turns, so that the request arrives before the woken one has had its turn.
     for _ in 0..8 {
         let (mut busy, pings) = (server.client(), request(&["PING"]).repeat(500));
         std::thread::spawn(
@@ -135,7 +135,7 @@ fn what_was_told_before_an_answer_stands_before_later_ones() {
 }
 
 #[test]
-fn flushes_and_swaps_are_told_as_null() {
+fn flushes_and_swaps_are_published_as_null() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     for line in ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1"] {
@@ -152,7 +152,7 @@ fn flushes_and_swaps_are_told_as_null() {
 }
 
 #[test]
-fn an_expired_key_is_told() {
+fn an_expired_key_is_invalidated() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
     other.line("SET a 1 PX 50");
@@ -160,12 +160,12 @@ fn an_expired_key_is_told() {
     client.line("MGET a b");
     assert_eq!(next(&mut client), invalidate(&["a"]));
     other.line("EXPIRE b 100");
-    assert_eq!(next(&mut client), invalidate(&["b"]), "a change of the time is one");
+    assert_eq!(next(&mut client), invalidate(&["b"]), "a change of the expiry must invalidate");
     nothing_else(&mut client, &mut other);
 }
 
 #[test]
-fn a_prefix_is_told_of_all_its_keys_each_once_in_a_transaction() {
+fn a_prefix_hears_of_each_of_its_keys_once_per_transaction() {
     let server = tern(&[]);
     let (mut client, mut other) = (tracker(&server, " BCAST PREFIX a: PREFIX b:"), server.client());
     for line in
@@ -190,7 +190,7 @@ fn a_prefix_is_told_of_all_its_keys_each_once_in_a_transaction() {
 }
 
 #[test]
-fn noloop_is_not_told_of_its_own_changes() {
+fn noloop_suppresses_a_clients_own_changes() {
     let server = tern(&[]);
     let mut other = server.client();
     for mode in [" NOLOOP", " NOLOOP BCAST"] {
@@ -200,7 +200,7 @@ fn noloop_is_not_told_of_its_own_changes() {
         other.line("SET theirs 1");
         assert_eq!(next(&mut client), invalidate(&["theirs"]), "{mode}");
         other.line("SET mine 2");
-        assert_eq!(next(&mut client), invalidate(&["mine"]), "{mode}: still of those of others");
+        assert_eq!(next(&mut client), invalidate(&["mine"]), "{mode}: the others' changes");
         nothing_else(&mut client, &mut other);
     }
 }
@@ -212,16 +212,16 @@ fn optin_and_optout_choose_the_next_command_or_transaction() {
     let tracked = |client: &mut Client, other: &mut Client, reads: &[&str]| -> Vec<String> {
         reads.iter().for_each(|line| drop(client.line(line)));
         other.line("MSET a 1 b 1 c 1 end 1");
-        let mut told = Vec::new();
+        let mut received = Vec::new();
         loop {
             let Value::Push(parts) = next(client) else { panic!("no push") };
             let name = parts[1].items().unwrap()[0].bytes().unwrap().to_vec();
             let name = String::from_utf8(name).unwrap();
             if name == "end" {
-                told.sort();
-                return told;
+                received.sort();
+                return received;
             }
-            told.push(name);
+            received.push(name);
         }
     };
     let mut client = tracker(&server, " OPTIN");
@@ -229,7 +229,7 @@ fn optin_and_optout_choose_the_next_command_or_transaction() {
     let mut reads = |reads: &[&str]| tracked(&mut client, &mut other, &[reads, &end].concat());
     assert!(reads(&["GET a"]).is_empty());
     assert_eq!(reads(&["CLIENT CACHING YES", "GET a", "GET b"]), ["a"]);
-    assert_eq!(reads(&["CLIENT CACHING YES", "CLIENT ID", "GET a"]), ["a"], "CLIENT does not count");
+    assert_eq!(reads(&["CLIENT CACHING YES", "CLIENT ID", "GET a"]), ["a"], "CLIENT must not count");
     assert!(reads(&["CLIENT CACHING YES", "PING", "GET a"]).is_empty());
     assert_eq!(reads(&["CLIENT CACHING YES", "MULTI", "GET a", "GET b", "EXEC", "GET c"]), ["a", "b"]);
     assert_eq!(reads(&["MULTI", "CLIENT CACHING YES", "GET b", "EXEC", "GET c"]), ["b"]);
@@ -241,7 +241,7 @@ fn optin_and_optout_choose_the_next_command_or_transaction() {
 }
 
 #[test]
-fn tracking_that_a_transaction_switches_on_holds_for_what_it_reads() {
+fn tracking_switched_on_in_a_transaction_covers_its_reads() {
     let server = tern(&[]);
     let (mut client, mut other) = (server.client(), server.client());
     client.line("HELLO 3");
@@ -256,14 +256,14 @@ fn tracking_that_a_transaction_switches_on_holds_for_what_it_reads() {
     for line in ["MULTI", "CLIENT TRACKING OFF", "EXEC"] {
         client.line(line);
     }
-    assert_eq!(client.line("CLIENT GETREDIR"), Value::Int(0), "the transaction did not run");
+    assert_eq!(client.line("CLIENT GETREDIR"), Value::Int(0), "the transaction must not run");
     client.line("GET a");
     other.line("SET a 2");
     assert_eq!(next(&mut client), invalidate(&["a"]));
 }
 
 #[test]
-fn invalidations_are_redirected_to_whom_listens_in_either_protocol() {
+fn invalidations_are_redirected_in_either_protocol() {
     let server = tern(&[]);
     let (mut client, mut other) = (server.client(), server.client());
     let (mut second, mut third) = (server.client(), tracker(&server, ""));
@@ -288,7 +288,7 @@ fn invalidations_are_redirected_to_whom_listens_in_either_protocol() {
 }
 
 #[test]
-fn a_redirection_whose_client_has_left_is_said_to_be_broken() {
+fn a_redirection_to_a_client_that_left_is_reported_broken() {
     let server = tern(&[]);
     let (mut client, mut other, mut target) = (server.client(), server.client(), server.client());
     client.line("HELLO 3");
@@ -315,8 +315,8 @@ fn a_redirection_whose_client_has_left_is_said_to_be_broken() {
 
 const NO_CLIENT: &[u8] = b"ERR The client ID you want redirect to does not exist";
 
-/// A connection of a user who may do everything.
-fn of_user(server: &Server, name: &str) -> Client {
+/// A connection of a user with all permissions.
+fn client_of_user(server: &Server, name: &str) -> Client {
     let mut client = server.client();
     client.line(&format!("ACL SETUSER {name} on >pw ~* &* +@all"));
     assert_eq!(client.line(&format!("AUTH {name} pw")), ok());
@@ -327,11 +327,11 @@ fn of_user(server: &Server, name: &str) -> Client {
 fn invalidations_go_to_connections_of_the_same_user_only() {
     let server = tern(&[]);
     let (mut ann, mut bob, mut bobs) =
-        (of_user(&server, "ann"), of_user(&server, "bob"), of_user(&server, "bob"));
+        (client_of_user(&server, "ann"), client_of_user(&server, "bob"), client_of_user(&server, "bob"));
     let ids = [&mut ann, &mut bobs].map(|client| client.line("CLIENT ID").int().unwrap());
     for options in ["", " BCAST"] {
         let refused = bob.line(&format!("CLIENT TRACKING ON REDIRECT {}{options}", ids[0]));
-        assert_eq!(refused, Value::Error(NO_CLIENT.to_vec()), "as if there were no such client");
+        assert_eq!(refused, Value::Error(NO_CLIENT.to_vec()), "the error must be that of a missing client");
     }
     assert_eq!(bob.line("CLIENT GETREDIR"), Value::Int(-1));
     for line in ["MULTI", &format!("CLIENT TRACKING ON REDIRECT {}", ids[0])] {
@@ -342,12 +342,12 @@ fn invalidations_go_to_connections_of_the_same_user_only() {
 }
 
 #[test]
-fn a_redirection_breaks_where_either_side_becomes_another_user() {
+fn a_redirection_breaks_if_either_side_changes_its_user() {
     let server = tern(&[]);
     let mut other = server.client();
-    drop(of_user(&server, "ann"));
+    drop(client_of_user(&server, "ann"));
     for target_changes in [true, false] {
-        let (mut client, mut target) = (of_user(&server, "bob"), of_user(&server, "bob"));
+        let (mut client, mut target) = (client_of_user(&server, "bob"), client_of_user(&server, "bob"));
         let id = target.line("CLIENT ID").int().unwrap();
         [&mut client, &mut target].into_iter().for_each(|c| drop(c.line("HELLO 3")));
         assert_eq!(client.line(&format!("CLIENT TRACKING ON BCAST REDIRECT {id}")), ok());
@@ -358,12 +358,12 @@ fn a_redirection_breaks_where_either_side_becomes_another_user() {
         let broken = Value::Push(vec![bulk("tracking-redir-broken"), Value::Int(id)]);
         assert_eq!(next(&mut client), broken);
         assert_eq!(word(&mut client, "flags"), "tRB");
-        assert_eq!(target.line("PING"), Value::Simple(b"PONG".to_vec()), "nothing was sent there");
+        assert_eq!(target.line("PING"), Value::Simple(b"PONG".to_vec()), "nothing may be sent there");
     }
 }
 
 #[test]
-fn who_asked_for_too_much_is_closed_and_not_to_whom_it_is_sent() {
+fn the_client_that_asked_for_too_much_is_closed_not_the_receiver() {
     let server = tern(&["--client-output-buffer-limit", "pubsub 2mb 0 0"]);
     let (mut client, mut target, mut other) = (server.client(), server.client(), server.client());
     let id = target.line("CLIENT ID").int().unwrap();
@@ -372,17 +372,17 @@ fn who_asked_for_too_much_is_closed_and_not_to_whom_it_is_sent() {
     assert_eq!(client.line(&format!("CLIENT TRACKING ON BCAST REDIRECT {id}")), ok());
     let pairs = (0..100).flat_map(|n| [format!("{n:03}{}", "x".repeat(8000)), String::new()]);
     let argv: Vec<String> = std::iter::once("MSET".to_owned()).chain(pairs).collect();
-    let mut told = 0;
+    let mut received = 0;
     while info(&mut other, "client_output_buffer_limit_disconnections") == 0 {
         assert_eq!(other.run(&argv).value, ok());
-        told += 1;
-        assert!(told < 200, "what nobody reads is held without a bound");
+        received += 1;
+        assert!(received < 200, "unread messages must be bounded");
     }
-    // Its own messages have all the room that it may have.
+    // Its own messages take all the room that it may have.
     for _ in 0..15 {
         assert_eq!(other.run(&["PUBLISH", "news", &"y".repeat(100_000)]).value, Value::Int(1));
     }
-    assert!(client.drain().1, "who asked is closed");
+    assert!(client.drain().1, "the client that asked must be closed");
     let mut news = 0;
     while news < 15 {
         let message = next(&mut target);
@@ -392,32 +392,32 @@ fn who_asked_for_too_much_is_closed_and_not_to_whom_it_is_sent() {
 }
 
 #[test]
-fn what_exceeds_the_table_is_told_to_be_stale() {
+fn keys_evicted_from_the_table_are_invalidated() {
     let server = tern(&["--tracking-table-max-keys", "100"]);
     let (mut client, mut other) = (tracker(&server, ""), server.client());
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for n in 0..150 {
         client.send(&["GET", &format!("key:{n}")]).unwrap();
         while let Value::Push(parts) = next(&mut client) {
-            told.push(parts[1].clone());
+            received.push(parts[1].clone());
         }
     }
     assert_eq!(info(&mut other, "tracking_total_keys"), 100);
     assert_eq!(info(&mut other, "tracking_total_items"), 100);
     other.line("CONFIG SET tracking-table-max-keys 10");
-    while told.len() < 140 {
+    while received.len() < 140 {
         let Value::Push(parts) = next(&mut client) else { panic!("no push") };
-        told.push(parts[1].clone());
+        received.push(parts[1].clone());
     }
-    told.sort();
-    told.dedup();
-    assert_eq!(told.len(), 140);
+    received.sort();
+    received.dedup();
+    assert_eq!(received.len(), 140);
     assert_eq!(info(&mut other, "tracking_total_keys"), 10);
     nothing_else(&mut client, &mut other);
 }
 
 #[test]
-fn reset_off_and_the_end_switch_it_off() {
+fn tracking_ends_with_reset_off_and_the_connection() {
     let server = tern(&[]);
     let mut other = server.client();
     assert_eq!(info(&mut other, "tracking_clients"), 0);
@@ -433,7 +433,7 @@ fn reset_off_and_the_end_switch_it_off() {
     while info(&mut other, "tracking_clients") > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(info(&mut other, "tracking_total_keys"), 0, "nobody is left");
+    assert_eq!(info(&mut other, "tracking_total_keys"), 0, "no tracked key may be left");
     other.line("SET a 1");
     clients[0].line("HELLO 3");
     nothing_else(&mut clients[0], &mut other);
@@ -491,7 +491,7 @@ fn sorted(mut value: Value) -> Value {
     value
 }
 
-/// What a client that tracks is sent while it changes its protocol and another client writes what it has read.
+/// A tracking client's messages while it changes its protocol and another client writes keys that it read.
 fn while_it_says_hello(server: &Server) -> Vec<String> {
     const STEPS: [(bool, &str); 23] = [
         (true, "SET k 1"),
@@ -524,11 +524,11 @@ fn while_it_says_hello(server: &Server) -> Vec<String> {
         let words: Vec<&str> = line.split(' ').collect();
         if by_other {
             other.run(&words);
-            // On a cluster a change comes through the log.
+            // On a cluster a change arrives through the log.
             std::thread::sleep(Duration::from_millis(if fdb_cluster::wanted() { 300 } else { 10 }));
             continue;
         }
-        // All that comes until the ECHO behind it is answered; a greeting names the server.
+        // Everything up to the reply of the ECHO after it; a greeting names the server.
         client.send_raw(&[request(&words), request(&["ECHO", line])].concat()).unwrap();
         loop {
             let value = next(&mut client);
@@ -548,13 +548,13 @@ fn hello_leaves_tracking_on_as_in_redis() {
     let Some(redis) = redis("HELLO beside Redis") else { return };
     let (expected, seen) = (while_it_says_hello(&redis), while_it_says_hello(&tern(&[])));
     assert_eq!(seen, expected);
-    let told = seen.iter().filter(|line| line.contains("invalidate")).count();
-    assert!(told >= 3, "{seen:?}");
+    let received = seen.iter().filter(|line| line.contains("invalidate")).count();
+    assert!(received >= 3, "{seen:?}");
 }
 
-/// A name that no key can have never changes, so it would be remembered for ever.
+/// An overlong name never changes, so it would be tracked for ever.
 #[test]
-fn what_is_too_long_for_a_key_is_not_remembered() {
+fn overlong_names_are_not_tracked() {
     let server = tern(&[]);
     let (mut reader, mut other) = (tracker(&server, ""), server.client());
     let names: Vec<String> = (0..100).map(|n| format!("{n:0>9000}")).collect();
@@ -566,7 +566,7 @@ fn what_is_too_long_for_a_key_is_not_remembered() {
     assert_eq!(info(&mut other, "tracking_total_keys"), 1);
 }
 
-/// A table of so many names has a size, however long they are.
+/// A table of this many names has a bounded size, however long they are.
 #[test]
 fn long_names_fill_the_table_sooner() {
     let server = tern(&["--tracking-table-max-keys", "1000"]);
@@ -574,20 +574,20 @@ fn long_names_fill_the_table_sooner() {
     for n in 0..500 {
         reader.send(&["GET".into(), format!("{n:0>8000}")]).unwrap();
     }
-    let (mut replies, mut told) = (0, 0);
+    let (mut replies, mut received) = (0, 0);
     while replies < 500 {
         match next(&mut reader) {
-            Value::Push(_) => told += 1,
+            Value::Push(_) => received += 1,
             _ => replies += 1,
         }
     }
     let kept = info(&mut other, "tracking_total_keys");
     assert!((50..=64).contains(&kept), "{kept} names of 8000 bytes");
-    while told < 500 - kept {
-        assert!(matches!(next(&mut reader), Value::Push(_)), "who has what is forgotten is told");
-        told += 1;
+    while received < 500 - kept {
+        assert!(matches!(next(&mut reader), Value::Push(_)), "evicted names must be invalidated");
+        received += 1;
     }
-    // One command may read more than the table holds.
+    // One command may read more keys than the table holds.
     let many: Vec<String> = std::iter::once("MGET".into()).chain((0..5000).map(|n| n.to_string())).collect();
     reader.send(&many).unwrap();
     while !matches!(next(&mut reader), Value::Array(_)) {}

@@ -1,8 +1,9 @@
-//! Hazard: a client's cache holds for good what the store does not: a change that no invalidation tells of, or one that is told before the
-//! reply that holds the old value.
+//! Hazard: a client's cache keeps a stale value for good: a change is never published, or is published before
+//! the reply that holds the old value.
 //!
-//! Clients that read through caches of their own, in every mode of CLIENT TRACKING, and others that change, expire, rename and flush the
-//! same few keys; on a cluster over two servers. Again and again the changes end, and each cache must come to be what is stored.
+//! Clients read through their own caches in every mode of CLIENT TRACKING, while others change, expire,
+//! rename and flush the same few keys; on a cluster over two servers. Now and then the changes pause, and
+//! each cache must converge to the stored values.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -22,15 +23,15 @@ const BURST: Duration = Duration::from_millis(250);
 const WRITERS: usize = 4;
 /// Keys of each kind.
 const KEYS: usize = 12;
-/// After the last change: the caches must be right by then.
+/// The time after the last change within which the caches must converge.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A cluster has more to do for each.
+/// A cluster takes longer for each round.
 fn rounds() -> usize {
     if fdb_cluster::wanted() { 8 } else { 25 }
 }
 
-/// Servers on one store: two, where it can have them.
+/// Servers on one store: two where possible.
 fn servers(home: &TempDir) -> Vec<Server> {
     let start = |n: usize, args: &[&str]| tern_in(&home.path().join(format!("server-{n}")), args);
     if !fdb_cluster::wanted() {
@@ -49,17 +50,17 @@ fn set(n: usize) -> String {
     format!("m:{n}")
 }
 
-/// A HyperLogLog: PFCOUNT keeps its number in the string, which changes the key and is no event.
+/// A HyperLogLog: PFCOUNT caches its count in the string, which changes the key but is no event.
 fn counter(n: usize) -> String {
     format!("h:{n}")
 }
 
-/// How a client reads a key.
+/// The command that reads a key.
 fn reading(key: &str) -> [&str; 2] {
     [if key.starts_with('m') { "SMEMBERS" } else { "GET" }, key]
 }
 
-/// A change of keys, by chance.
+/// A random change of keys.
 fn change(rng: &mut Rng) -> Vec<String> {
     let (s, m, n) = (string(rng.below(KEYS)), set(rng.below(KEYS)), rng.below(1000));
     let line = match rng.below(120) {
@@ -94,9 +95,9 @@ enum How {
     Bcast,
     OptIn,
     OptOut,
-    /// And it writes itself.
+    /// It also writes itself.
     NoLoop,
-    /// Through a connection that speaks RESP2.
+    /// Through a redirection to a RESP2 connection.
     Redirect,
     /// Reads several keys in a transaction.
     Multi,
@@ -140,7 +141,7 @@ impl Cached {
         Cached { how, client, hears, cache: BTreeMap::new(), used: 0, dropped: 0 }
     }
 
-    /// Takes an invalidation. False where it is something else.
+    /// Handles an invalidation. False for other messages.
     fn hear(&mut self, message: &Value) -> bool {
         let names = match message {
             Value::Push(parts) => {
@@ -172,7 +173,7 @@ impl Cached {
         }
     }
 
-    /// What another connection was sent.
+    /// Reads the messages of another connection.
     fn listen(&mut self) {
         let Some(mut hears) = self.hears.take() else { return };
         hears.set_timeout(Duration::from_millis(1));
@@ -187,7 +188,7 @@ impl Cached {
         self.client.send_raw(&all).unwrap();
     }
 
-    /// Reads a key, from the cache where it is there.
+    /// Reads a key, from the cache if it is there.
     fn read(&mut self, key: &str) {
         if self.cache.contains_key(key) {
             self.used += 1;
@@ -216,7 +217,7 @@ impl Cached {
         self.cache.insert(key.to_owned(), sorted(value));
     }
 
-    /// Changes a key: what it has of it goes before.
+    /// Changes a key, after dropping its cached value.
     fn write(&mut self, key: &str, n: usize) {
         self.cache.remove(key);
         let n = n.to_string();
@@ -241,7 +242,7 @@ impl Cached {
         self.listen();
     }
 
-    /// Waits until the cache holds what `store` says.
+    /// Waits until the cache equals `store`.
     fn settles(&mut self, store: &mut Client) {
         let since = Instant::now();
         loop {
@@ -309,12 +310,12 @@ fn writes(mut client: Client, mut rng: Rng, world: &World) {
 }
 
 #[test]
-fn caches_come_to_be_what_is_stored() {
+fn caches_converge_to_the_stored_values() {
     let home = tempfile::tempdir().unwrap();
     let servers = servers(&home);
     let seed = Rng::any_seed();
     println!("seed {seed}");
-    // The others wait for who fails.
+    // Stops the others if one fails.
     std::panic::set_hook(Box::new(|failure| {
         eprintln!("{failure}");
         std::process::exit(101);

@@ -1,5 +1,5 @@
-//! MULTI, EXEC, DISCARD, WATCH, UNWATCH to the letter: the same bytes as a live redis-server where there is one, and what
-//! WATCH sees across connections.
+//! MULTI, EXEC, DISCARD, WATCH, UNWATCH to the letter: the same bytes as a live redis-server if one is
+//! installed, and WATCH's view across connections.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -17,7 +17,7 @@ fn bulk(s: &str) -> Value {
     Value::Bulk(s.as_bytes().to_vec())
 }
 
-/// All answers to `raw` on a connection of its own.
+/// All replies to `raw` on a connection of its own.
 fn answers(server: &Server, raw: &str) -> String {
     let mut client = server.client();
     client.send_raw(b"FLUSHALL\r\n").unwrap();
@@ -205,7 +205,7 @@ fn watch_sees_every_change_of_others() {
 }
 
 #[test]
-fn watch_does_not_see_what_changes_nothing() {
+fn watch_ignores_commands_that_change_nothing() {
     let tern = tern(&[]);
     let still: &[(&[&str], &[&str])] = &[
         (&["SET k v"], &["GET k"]),
@@ -314,10 +314,11 @@ fn an_exec_larger_than_a_transaction_leaves_nothing() {
     for reply in replies {
         assert!(matches!(&reply, Value::Error(e) if text(e).contains("10 MB")), "{reply:?}");
     }
-    assert_eq!(c.line("DBSIZE"), Value::Int(0), "nothing of it");
+    assert_eq!(c.line("DBSIZE"), Value::Int(0), "no part of it may be applied");
 }
 
-/// An EXEC that holds its lane for long is given up and runs elsewhere; what it did to the server itself is not taken back.
+/// An EXEC that holds its lane for long is given up and runs elsewhere; its effects on the server itself are
+/// not undone.
 #[test]
 fn a_long_exec_acts_on_the_server_once() {
     let tern = tern(&["--appendfsync", "no"]);
@@ -335,7 +336,11 @@ fn a_long_exec_acts_on_the_server_once() {
     let replies = client.line("EXEC");
     let replies = replies.items().unwrap();
     assert_eq!(replies.len(), lines.len());
-    assert_eq!(replies[1], Value::Int(1), "it was killed in vain");
-    assert_eq!(replies[2].items().unwrap()[1], bulk("0"), "what it has set itself");
-    assert!(replies[4].int().unwrap() > 0, "the log was empty before it was emptied");
+    assert_eq!(replies[1], Value::Int(1), "the kill must happen once");
+    assert_eq!(
+        replies[2].items().unwrap()[1],
+        bulk("0"),
+        "the setting must not be read after its own change"
+    );
+    assert!(replies[4].int().unwrap() > 0, "the length must not be read after the reset");
 }

@@ -1,4 +1,4 @@
-//! Hazard: a copied store lacks rows, or a half copied one is served as if it were whole.
+//! Hazard: a copied store lacks rows, or a partial copy is served as if it were complete.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -58,7 +58,7 @@ async fn ask(store: &Store, line: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn everything_goes_over_and_servers_own_rows_stay() {
+async fn everything_is_copied_except_the_servers_own_rows() {
     let c = source().await;
     c.space(0).beat().await.unwrap();
     let (target, _dir) = empty();
@@ -99,7 +99,7 @@ async fn faults_do_not_show_in_the_copy() {
 }
 
 #[tokio::test]
-async fn a_broken_copy_is_not_served_and_goes_on() {
+async fn an_interrupted_copy_is_not_served_and_resumes() {
     let c = source().await;
     let (target, _dir) = empty();
     let store = Store::Faulty(target.clone());
@@ -112,7 +112,7 @@ async fn a_broken_copy_is_not_served_and_goes_on() {
     assert!(matches!(broken, Err(CopyError::Store(_))));
     target.set_outage(Outage::None);
     let opened = Server::open(table(), store.clone(), Env::seeded(0, 1), ConfigStore::default()).await;
-    let line = opened.err().expect("a half copied store is refused").into_reply().0;
+    let line = opened.err().expect("a partial copy must be refused").into_reply().0;
     assert!(line.contains("not finished"), "{line}");
     let mut second = 0;
     let copied = copy(&c.store, &store, &mut |stage, done| {
@@ -121,13 +121,13 @@ async fn a_broken_copy_is_not_served_and_goes_on() {
         }
     })
     .await;
-    assert_eq!(first + second, copied.unwrap().rows, "it went on where it was broken off");
+    assert_eq!(first + second, copied.unwrap().rows, "the copy must resume where it was interrupted");
     assert_eq!(ask(&store, "SCARD set").await, Reply::Int(300));
     Cluster::on(store).assert_sound().await;
 }
 
 #[tokio::test]
-async fn what_is_not_a_source_or_a_target_is_refused() {
+async fn a_bad_source_or_target_is_refused() {
     let c = source().await;
     let (target, _dir) = empty();
     let store = Store::Faulty(target);
@@ -149,7 +149,7 @@ async fn a_source_that_changes_is_noticed_and_copied_anew() {
     let broken = copy(&c.store, &store, &mut |_, _| target.set_outage(Outage::Refusing)).await;
     assert!(broken.is_err());
     target.set_outage(Outage::None);
-    // `b` rows come first: this one is behind the copy.
+    // `b` rows come first: this one is behind the copy's position.
     let tx = c.store.begin();
     tx.set(&root::database(0)[..1], b"new").unwrap();
     tx.set(b"A", b"new").unwrap();
@@ -157,7 +157,7 @@ async fn a_source_that_changes_is_noticed_and_copied_anew() {
     let differs = copy(&c.store, &store, &mut ignore()).await;
     assert!(matches!(differs, Err(CopyError::Differs { .. })), "{differs:?}");
     let opened = Server::open(table(), store.clone(), Env::seeded(0, 1), ConfigStore::default()).await;
-    assert!(opened.is_err(), "a copy that differs is not served");
+    assert!(opened.is_err(), "a copy that differs must not be served");
     let copied = copy(&c.store, &store, &mut ignore()).await.unwrap();
     assert_eq!(tally(&c.store, &mut |_| ()).await.unwrap(), copied);
 }
@@ -181,7 +181,7 @@ async fn a_source_with_a_beating_server_is_in_use() {
     assert_eq!(
         heartbeat_within(&c.store, wait).await.unwrap(),
         None,
-        "rows that nobody renews are no servers"
+        "rows that are not renewed must not count as servers"
     );
     let (found, _) = tokio::join!(heartbeat_within(&c.store, wait), async {
         tokio::time::sleep(wait / 3).await;
@@ -221,7 +221,7 @@ fn the_command_line_says_by_its_status_whether_the_copy_is_whole() {
     assert!(!again.status.success());
     assert!(String::from_utf8_lossy(&again.stderr).contains("not empty"), "{again:?}");
     assert!(!copy(&none, &home.path().join("other")).status.success());
-    assert!(!none.exists(), "a source is not made");
+    assert!(!none.exists(), "a missing source must not be created");
     for wrong in [&["copy"][..], &["copy", "--from", "local:x"], &["copy", "--too", "x", "--from", "y"]] {
         assert!(!tool(wrong).status.success());
     }

@@ -1,5 +1,6 @@
-//! Hazard: a store that cannot be reached hangs clients, is answered as if a write had not happened when it may have, or stays
-//! lost when it comes back; and a stop swallows answers of what was begun. Every test ends with the check of all rows.
+//! Hazard: an unreachable store hangs clients, gets an error that denies a write which may have happened, or
+//! stays lost when it returns; and a stop drops replies of commands under way. Every test ends with `tern
+//! check`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -48,7 +49,7 @@ async fn a_store_that_refuses_is_tried_for_store_timeout_then_named() {
     assert_eq!(
         c.line(0, "INCR k").await,
         Reply::Int(2),
-        "nothing of it was applied, and the server goes on by itself"
+        "no part of it may be applied, and the server must recover by itself"
     );
     c.assert_sound().await;
 }
@@ -80,9 +81,9 @@ async fn a_store_that_is_silent_is_given_up_and_recovers() {
     c.assert_sound().await;
 }
 
-/// An operator asks then what is the matter, and changes what may help.
+/// An operator then asks for the cause, and changes settings that may help.
 #[tokio::test]
-async fn what_is_about_the_server_is_answered_without_the_store() {
+async fn server_commands_are_answered_without_the_store() {
     let c = server().await;
     for outage in [Outage::Refusing, Outage::Silent(Duration::from_millis(PATIENCE))] {
         c.faulty.set_outage(outage);
@@ -107,9 +108,10 @@ async fn what_is_about_the_server_is_answered_without_the_store() {
     c.assert_sound().await;
 }
 
-/// The store comes back while the last attempt waits for it. What was known of its databases before may be wrong by then.
+/// The store returns while the last attempt waits for it. The known catalog of databases may be stale by
+/// then.
 #[tokio::test]
-async fn what_is_about_the_server_shows_no_database_of_before_an_outage() {
+async fn server_commands_show_no_stale_database_after_an_outage() {
     let mut c = server().await;
     c.join_with(Env::system(), &[]).await;
     for (n, line) in ["DEBUG OBJECT k", "INFO keyspace"].into_iter().enumerate() {
@@ -134,12 +136,12 @@ async fn what_is_about_the_server_shows_no_database_of_before_an_outage() {
     c.assert_sound().await;
 }
 
-/// Who asks while others are not answered waits behind them, and then is not answered either.
+/// A command queued behind unanswered ones waits, and then is not answered either.
 #[tokio::test]
-async fn waiting_behind_others_counts() {
+async fn time_spent_in_the_queue_counts() {
     let c = server().await;
     c.faulty.set_outage(Outage::Silent(Duration::from_millis(PATIENCE)));
-    let told = |n: u64| {
+    let timed_error = |n: u64| {
         let (c, line) = (&c, if n.is_multiple_of(3) { "GET k" } else { "INCR k" });
         async move {
             tokio::time::sleep(Duration::from_millis(PATIENCE * n / 8)).await;
@@ -148,7 +150,7 @@ async fn waiting_behind_others_counts() {
             took
         }
     };
-    let took = futures_util::future::join_all((0..16).map(told)).await;
+    let took = futures_util::future::join_all((0..16).map(timed_error)).await;
     let patience = Duration::from_millis(PATIENCE);
     // One after the other they would take 16 times as long.
     let bounds = patience * 9 / 10..patience * 4;
@@ -168,14 +170,14 @@ async fn a_commit_that_is_never_answered_is_unknown() {
         took >= Duration::from_millis(PATIENCE) && took < Duration::from_millis(PATIENCE * 10),
         "{took:?}"
     );
-    assert_eq!(c.line(0, "STRLEN k").await, Reply::Int(1), "who only reads is not concerned");
+    assert_eq!(c.line(0, "STRLEN k").await, Reply::Int(1), "reads must not be affected");
     c.faulty.set_outage(Outage::None);
     assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
     c.assert_sound().await;
 }
 
 #[test]
-fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
+fn sigterm_lets_commands_under_way_finish_whole() {
     const CLIENTS: usize = 8;
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
@@ -196,16 +198,16 @@ fn sigterm_answers_what_was_begun_and_nothing_is_half_there() {
     }
     answered.sort_unstable();
     let server = tern_in(&dir, &[]);
-    let Value::Bulk(kept) = server.client().line("GET n") else { panic!("nothing was begun") };
+    let Value::Bulk(kept) = server.client().line("GET n") else { panic!("some INCR must have run") };
     let kept: i64 = String::from_utf8(kept).unwrap().parse().unwrap();
-    assert_eq!(answered, (1..=kept).collect::<Vec<_>>(), "what was applied was answered, once each");
+    assert_eq!(answered, (1..=kept).collect::<Vec<_>>(), "each applied command must be answered once");
     drop(server);
     assert_sound(&dir, &[]);
 }
 
-/// A machine that was suspended: what was under way has become too old, and is done all the same.
+/// A machine that was suspended: commands under way have become too old, and still complete.
 #[test]
-fn a_server_that_stood_still_does_what_was_under_way() {
+fn a_server_that_stood_still_completes_commands_under_way() {
     let server = tern(&["--store-timeout", "5000", "--appendfsync", "no"]);
     let signal = |name: &str| {
         let pid = server.pid().to_string();

@@ -1,7 +1,9 @@
-//! Hazard: an EXEC runs though a watched key has changed, because the key was absent at WATCH, came and went: a job is done twice.
+//! Hazard: an EXEC runs though a watched key has changed, because the key was absent at WATCH, came and went:
+//! a job runs twice.
 //!
-//! Nothing is left of such a key to compare but its ghost (`lifecycle::watched`). On one server and on several that share a store; nobody
-//! but WATCH and EXEC sees a ghost, and ghosts go when nobody watches any more.
+//! Such a key leaves nothing to compare but its ghost (`lifecycle::watched`). The tests run on one server and
+//! on several that share a store; only WATCH and EXEC see a ghost, and ghosts are removed once no client
+//! watches them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -28,7 +30,7 @@ async fn watch(c: &Cluster, server: usize, name: &str) -> Vec<Watched> {
     c.members[server].exec.watch(0, &[key(name)]).await.unwrap()
 }
 
-/// The replies of an EXEC; None where a watched key has changed.
+/// The replies of an EXEC; None if a watched key has changed.
 async fn exec(c: &Cluster, server: usize, watches: Vec<Watched>, line: &str) -> Option<Vec<Reply>> {
     let unit = Unit { watches, exec: true, ..units::pipeline(&[line]) };
     c.members[server].exec.run(unit).await.replies
@@ -44,7 +46,7 @@ async fn two() -> Cluster {
 }
 
 #[tokio::test]
-async fn a_key_that_came_and_went_aborts_whoever_changed_it() {
+async fn a_key_that_came_and_went_aborts_the_exec() {
     let c = two().await;
     for by in 0..2 {
         for lines in [
@@ -75,7 +77,7 @@ async fn a_key_that_came_and_went_aborts_whoever_changed_it() {
     }
 }
 
-/// Two SWAPDBs bring rows back, revisions and ghosts too; what was watched has been elsewhere meanwhile.
+/// Two SWAPDBs restore rows, including revisions and ghosts; the watched state has been elsewhere meanwhile.
 #[tokio::test]
 async fn a_database_that_comes_back_brings_no_watched_state_back() {
     let c = two().await;
@@ -94,7 +96,7 @@ async fn a_database_that_comes_back_brings_no_watched_state_back() {
             for line in lines {
                 assert!(!matches!(c.line(by, line).await, Reply::Error(_)), "{line}");
             }
-            // Whoever watches it from now on finds a ghost that is of no use, and leaves one of its own.
+            // A later WATCH finds a useless ghost, and leaves one of its own.
             let later = watch(&c, 1, "job").await;
             assert_eq!(exec(&c, 0, watches, "INCR n").await, None, "server {by}: {lines:?}");
             assert!(exec(&c, 1, later, "INCR n").await.is_some(), "server {by}: {lines:?}");
@@ -103,9 +105,9 @@ async fn a_database_that_comes_back_brings_no_watched_state_back() {
     }
 }
 
-/// The expiry job may be a second behind: WATCH finds the row and removes it, and that is told.
+/// The expiry job may be a second behind: WATCH finds the row, removes it, and publishes the expiry.
 #[tokio::test]
-async fn whoever_watches_an_expired_key_is_told_first() {
+async fn watching_an_expired_key_publishes_its_expiry_first() {
     let tern = tern(&["--notify-keyspace-events", "KEA", "--enable-debug-command", "yes"]);
     let (mut client, mut listener) = (tern.client(), tern.client());
     assert_eq!(client.line("DEBUG SET-ACTIVE-EXPIRE 0"), Value::Simple(b"OK".to_vec()));
@@ -113,13 +115,13 @@ async fn whoever_watches_an_expired_key_is_told_first() {
     client.line("SET job 1 PX 5");
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(client.line("WATCH job"), Value::Simple(b"OK".to_vec()));
-    let told = listener.read().unwrap().value;
+    let message = listener.read().unwrap().value;
     let bulk = |s: &str| Value::Bulk(s.as_bytes().to_vec());
-    assert_eq!(told, Value::Array(vec![bulk("message"), bulk("__keyevent@0__:expired"), bulk("job")]));
+    assert_eq!(message, Value::Array(vec![bulk("message"), bulk("__keyevent@0__:expired"), bulk("job")]));
 }
 
 #[tokio::test]
-async fn what_does_not_create_the_key_does_not_abort() {
+async fn commands_that_do_not_create_the_key_do_not_abort() {
     let c = two().await;
     let nothing: &[&str] = &[];
     for (by, lines) in [
@@ -158,7 +160,7 @@ async fn a_key_past_its_time_is_watched_as_absent() {
         let ran = exec(&c, 0, watches, "INCR n").await;
         assert_eq!(ran.is_some(), change.is_none(), "{change:?}");
     }
-    // And one that is there at WATCH and whose time is over at EXEC has changed, as in Redis.
+    // A key that exists at WATCH and has expired at EXEC has changed, as in Redis.
     c.line(0, "SET job 1 PX 5").await;
     let watches = watch(&c, 0, "job").await;
     c.advance(Duration::from_millis(10));
@@ -167,7 +169,7 @@ async fn a_key_past_its_time_is_watched_as_absent() {
 }
 
 #[tokio::test]
-async fn nobody_sees_a_ghost() {
+async fn ghosts_are_invisible() {
     let c = two().await;
     let _watches = watch(&c, 0, "job").await;
     for (line, reply) in [
@@ -220,12 +222,12 @@ async fn index_rows(c: &Cluster) -> usize {
 async fn sweep(c: &Cluster) {
     for shard in 0..SHARDS {
         let swept = tern::lifecycle::expire::sweep(c.space(1), 0, shard, 1000, &mut Default::default()).await;
-        assert_eq!(swept.unwrap().removed, 0, "a ghost is no key that expires");
+        assert_eq!(swept.unwrap().removed, 0, "a ghost must not expire like a key");
     }
 }
 
 #[tokio::test]
-async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
+async fn a_ghost_lives_only_while_it_is_kept() {
     let c = two().await;
     let watches = watch(&c, 0, "job").await;
     let names = c.space(0).watched_absent.names(None, 9);
@@ -233,7 +235,7 @@ async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
     for _ in 0..5 {
         c.advance(Duration::from_millis(LIFE / 2));
         assert_eq!(watched::renew(c.space(0), &names).await, Ok(1));
-        assert_eq!(watched::renew(c.space(0), &names).await, Ok(0), "it was written a moment ago");
+        assert_eq!(watched::renew(c.space(0), &names).await, Ok(0), "a fresh ghost must not be renewed");
         sweep(&c).await;
     }
     assert!(exec(&c, 0, watches, "INCR n").await.is_some());
@@ -242,7 +244,7 @@ async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
     c.advance(Duration::from_millis(LIFE + 1));
     sweep(&c).await;
     assert_eq!(index_rows(&c).await, 0);
-    // One that went too early aborts; and a later one is another one.
+    // A ghost removed too early aborts the EXEC, and a later one is a different ghost.
     let watches = watch(&c, 0, "job").await;
     c.advance(Duration::from_millis(LIFE + 1));
     sweep(&c).await;
@@ -252,7 +254,7 @@ async fn a_ghost_lives_while_it_is_kept_and_no_longer() {
 }
 
 #[tokio::test]
-async fn a_name_that_no_key_can_have_is_watched_for_nothing() {
+async fn an_overlong_name_is_watched_without_effect() {
     let c = two().await;
     let long = "k".repeat(9000);
     let watches = watch(&c, 0, &long).await;
@@ -260,7 +262,7 @@ async fn a_name_that_no_key_can_have_is_watched_for_nothing() {
     assert!(exec(&c, 0, watches, "INCR n").await.is_some());
 }
 
-/// A write that waits for its sync when WATCH runs is none that WATCH may miss.
+/// WATCH must not miss a write that is waiting for its sync.
 fn jobs_done_twice(server: &Server, seconds: u64) -> (u64, u64) {
     let (stop, puts, done) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let number = |value: Value| match value {
@@ -312,10 +314,10 @@ fn no_job_is_done_twice() {
     let (puts, done) = jobs_done_twice(&tern, 4);
     support::say(&format!("watch: {done} of {puts} jobs done; redis-server {control:?}"));
     assert!(puts > 50 && control.is_none_or(|(puts, done)| puts == done));
-    assert_eq!(done, puts, "a job was done twice");
+    assert_eq!(done, puts, "no job may run twice");
 }
 
-/// The time that `n` WATCHes of one connection take, each of a key that is there.
+/// The time of `n` WATCHes on one connection, each of an existing key.
 fn watches(client: &mut Client, n: usize) -> Duration {
     let since = Instant::now();
     let lines: Vec<String> = (0..n).map(|n| format!("WATCH k{n}\r\n")).collect();
@@ -328,7 +330,7 @@ fn watches(client: &mut Client, n: usize) -> Duration {
 }
 
 #[test]
-fn many_watches_take_their_number_of_steps() {
+fn many_watches_take_linear_time() {
     let tern = tern(&[]);
     let mut client = tern.client();
     let sets: Vec<String> = (0..8000).map(|n| format!("SET k{n} v\r\n")).collect();
@@ -342,7 +344,8 @@ fn many_watches_take_their_number_of_steps() {
     assert!(many < few * 8 * 3 + Duration::from_secs(1), "1000 in {few:?}, 8000 in {many:?}");
 }
 
-/// Commands of another client between WATCH and EXEC, with how each begins: in all of them Redis says whether a watched key has changed.
+/// Commands of another client between WATCH and EXEC, with the state before each: Redis decides whether a
+/// watched key has changed.
 const BETWEEN: &[(&str, &str)] = &[
     ("SET k v", "GETEX k PERSIST"),
     ("SET k v EX 100", "GETEX k PERSIST"),
@@ -409,14 +412,14 @@ const BETWEEN: &[(&str, &str)] = &[
     ("SET k v", "SADD k a"),
 ];
 
-/// What EXEC answers for each of [`BETWEEN`].
+/// The EXEC's reply for each of [`BETWEEN`].
 fn outcomes(server: &Server) -> Vec<bool> {
     let (mut watches, mut other) = (server.client(), server.client());
     let run = |(first, between): &(&str, &str)| {
         other.line("FLUSHALL");
         other.line(first);
         for line in ["WATCH k", "MULTI", "PING"] {
-            // What was there goes into another database where the command moves it.
+            // A command that moves keys moves existing ones into another database.
             if line == "MULTI" {
                 other.run(&between.split(' ').collect::<Vec<_>>());
             }
@@ -428,12 +431,12 @@ fn outcomes(server: &Server) -> Vec<bool> {
 }
 
 #[test]
-fn what_changes_nothing_aborts_nobody() {
+fn commands_that_change_nothing_abort_no_exec() {
     let Some(redis) = redis("what aborts an EXEC") else { return };
     let (want, got) = (outcomes(&redis), outcomes(&tern(&[])));
     let differ =
         |(n, between): (usize, &'static (&str, &str))| (want[n] != got[n]).then_some((between, want[n]));
     let different: Vec<_> = BETWEEN.iter().enumerate().filter_map(differ).collect();
-    assert!(different.is_empty(), "behind what, and whether Redis runs the EXEC: {different:#?}");
+    assert!(different.is_empty(), "different commands, and whether Redis runs the EXEC: {different:#?}");
     assert!(want.contains(&true) && want.contains(&false));
 }

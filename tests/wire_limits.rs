@@ -1,4 +1,4 @@
-//! What a server bounds and who it lets in: slow readers, query buffers, maxclients, timeout, passwords, protected mode,
+//! A server's limits and access: slow readers, query buffers, maxclients, timeout, passwords, protected mode,
 //! CLIENT KILL, a graceful stop.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -26,7 +26,8 @@ fn a_slow_reader_never_makes_the_server_hold_its_replies() {
     let value = vec![b'v'; 15_000];
     assert_eq!(writer.run(&[&b"SET"[..], b"k", &value]).value, ok());
     let before = tern.resident();
-    // 40 000 replies of 15 kB: 600 MB, which nobody reads yet. The requests are sent until the server takes no more.
+    // 40 000 replies of 15 kB: 600 MB, all unread. The client sends requests until the server accepts no
+    // more.
     let mut slow = TcpStream::connect(("127.0.0.1", tern.port)).unwrap();
     slow.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let pipeline = request(&["GET", "k"]).repeat(40_000);
@@ -72,7 +73,7 @@ fn requests_beyond_the_query_buffer_limit_close_the_connection() {
     let _ = client.send_raw(&vec![b'x'; 4 << 20]);
     let (answer, closed) = client.drain();
     assert!(closed && answer.is_empty(), "{}", text(&answer));
-    // What MULTI holds counts, too.
+    // Commands queued by MULTI count too.
     let mut client = tern.client();
     assert_eq!(client.line("MULTI"), ok());
     let arg = vec![b'x'; 100_000];
@@ -92,7 +93,7 @@ fn replies_beyond_the_output_buffer_limit_close_the_connection() {
     client.send(&[&b"GET"[..], b"k"]).unwrap();
     let (answer, closed) = client.drain();
     assert!(closed && answer.is_empty(), "{} bytes came", answer.len());
-    // A soft limit closes only who does not take it in time.
+    // A soft limit closes only a client that does not read in time.
     let mut client = tern.client();
     assert_eq!(client.run(&["CONFIG", "SET", "client-output-buffer-limit", "normal 0 1mb 1"]).value, ok());
     assert_eq!(client.line("GET k"), Value::Bulk(value));
@@ -105,7 +106,7 @@ fn replies_beyond_the_output_buffer_limit_close_the_connection() {
 }
 
 #[test]
-fn proto_max_bulk_len_is_what_config_set_says() {
+fn proto_max_bulk_len_follows_config_set() {
     let tern = tern(&[]);
     let mut client = tern.client();
     assert_eq!(client.line("CONFIG SET proto-max-bulk-len 1mb"), ok());
@@ -116,7 +117,7 @@ fn proto_max_bulk_len_is_what_config_set_says() {
 }
 
 #[test]
-fn more_than_maxclients_are_told_so() {
+fn clients_beyond_maxclients_are_refused_by_name() {
     let tern = tern(&["--maxclients", "3"]);
     std::thread::sleep(Duration::from_millis(100));
     let mut clients: Vec<Client> = (0..3).map(|_| tern.client()).collect();
@@ -148,7 +149,7 @@ fn an_idle_client_is_closed_after_timeout_and_a_busy_one_is_not() {
 }
 
 #[test]
-fn a_password_is_asked_for() {
+fn a_password_is_required() {
     let tern = tern(&["--requirepass", "secret"]);
     let mut client = tern.client();
     assert_eq!(client.line("PING"), error("NOAUTH Authentication required."));
@@ -163,18 +164,22 @@ fn a_password_is_asked_for() {
         assert_eq!(client.line(line), wrong, "{line}");
     }
     assert_eq!(client.line("AUTH a b c"), error("ERR syntax error"));
-    let Value::Error(why) = client.line("HELLO 3") else { panic!("HELLO needs the password") };
+    let Value::Error(why) = client.line("HELLO 3") else { panic!("HELLO must need the password") };
     assert!(why.starts_with(b"NOAUTH HELLO must be called with the client already authenticated"));
     assert_eq!(client.line("nonsense"), error("ERR unknown command 'nonsense', with args beginning with: "));
     assert_eq!(client.line("GET"), error("ERR wrong number of arguments for 'get' command"));
     assert_eq!(client.line("AUTH secret"), ok());
     assert_eq!(client.line("AUTH wrong"), wrong);
-    assert_eq!(client.line("PING"), Value::Simple(b"PONG".to_vec()), "a failed AUTH takes nothing away");
+    assert_eq!(
+        client.line("PING"),
+        Value::Simple(b"PONG".to_vec()),
+        "a failed AUTH must not log the client out"
+    );
     assert_eq!(client.line("RESET"), Value::Simple(b"RESET".to_vec()));
     assert_eq!(client.line("PING"), error("NOAUTH Authentication required."));
     assert!(matches!(client.line("HELLO 3 AUTH default secret SETNAME me"), Value::Map(_)));
     assert_eq!(client.line("CLIENT GETNAME"), Value::Bulk(b"me".to_vec()));
-    // One who was in before the password stays in; one who comes later does not.
+    // A client connected before the password was set stays in; a later one does not.
     assert_eq!(client.line("CONFIG SET requirepass "), ok());
     let mut early = tern.client();
     assert_eq!(
@@ -207,7 +212,7 @@ fn hello_answers_each_mistake() {
     }
     let spaced = client.run(&["HELLO", "3", "SETNAME", "a b"]).value;
     assert_eq!(spaced, error("ERR Client names cannot contain spaces, newlines or special characters."));
-    assert_eq!(client.run(&["GET", "missing"]).raw, b"$-1\r\n", "a refused HELLO changes nothing");
+    assert_eq!(client.run(&["GET", "missing"]).raw, b"$-1\r\n", "a refused HELLO must change nothing");
 }
 
 /// An address of this machine that is not the loopback.
@@ -277,7 +282,7 @@ fn a_killed_client_is_closed_also_while_it_is_idle() {
     let list = killer.line("CLIENT LIST");
     let list = text(list.bytes().unwrap());
     assert!(!list.contains(&format!("id={id} ")), "{list}");
-    // Oneself: the answer comes first.
+    // A client that kills itself gets the reply first.
     let Value::Int(own) = killer.line("CLIENT ID") else { panic!("CLIENT ID is a number") };
     assert_eq!(killer.line(&format!("CLIENT KILL ID {own} SKIPME no")), Value::Int(1));
     assert!(killer.drain().1);
@@ -335,7 +340,7 @@ fn client_reply_modes() {
 }
 
 #[test]
-fn whoever_does_not_log_in_is_closed() {
+fn a_client_that_does_not_log_in_is_closed() {
     let tern = tern(&["--requirepass", "secret", "--login-timeout", "2"]);
     let mut known = tern.client();
     assert_eq!(known.line("AUTH secret"), ok());
@@ -347,7 +352,7 @@ fn whoever_does_not_log_in_is_closed() {
     let since = Instant::now();
     let (mut silent, mut half, mut busy) = (tern.client(), tern.client(), tern.client());
     half.send_raw(b"*2\r\n$4\r\nAUTH\r\n$100\r\n").unwrap();
-    // What it sends, and is told, does not help.
+    // Sending and receiving does not help.
     busy.set_timeout(Duration::from_secs(5));
     while busy.try_run(&["PING"]).is_ok() {
         assert!(since.elapsed() < Duration::from_secs(10), "still served");
@@ -372,7 +377,7 @@ fn tern_default(client: &mut Client, option: &str) -> String {
     String::from_utf8_lossy(reply.items().unwrap()[1].bytes().unwrap()).into_owned()
 }
 
-/// CLIENT LIST shows the names of all clients in one answer.
+/// CLIENT LIST shows the names of all clients in one reply.
 #[test]
 fn names_of_clients_are_short() {
     let tern = tern(&[]);
@@ -397,7 +402,7 @@ fn names_of_clients_are_short() {
 }
 
 #[test]
-fn a_stop_closes_clients_and_ends_well() {
+fn a_stop_closes_clients_and_ends_cleanly() {
     let mut tern = tern(&[]);
     let (mut idle, mut other) = (tern.client(), tern.client());
     idle.line("PING");

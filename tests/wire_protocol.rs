@@ -1,5 +1,5 @@
-//! Bytes in, bytes out: frames in pieces, pipelines, inline commands, and every protocol error in Redis' words, which are
-//! compared with a live redis-server where there is one.
+//! Bytes in, bytes out: frames in pieces, pipelines, inline commands, and every protocol error with Redis'
+//! text, which is compared with a live redis-server if one is installed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use support::resp::{Client, Value, request, text};
 use support::server::{Server, redis, tern};
 
-/// Everything that `raw` is answered with, and whether the server then closed.
+/// All replies to `raw`, and whether the server then closed.
 fn exchange(server: &Server, raw: &[u8]) -> (Vec<u8>, bool) {
     let mut client = server.client();
     client.set_timeout(Duration::from_millis(500));
     let _ = client.send_raw(raw);
     std::thread::sleep(Duration::from_millis(if raw.len() > 10_000 { 200 } else { 0 }));
-    // What is behind it shows that the connection lives; one that was closed does not answer.
+    // The reply to a following command shows that the connection lives; a closed one does not answer.
     let _ = client.send_raw(b"*2\r\n$4\r\nECHO\r\n$9\r\nthe-end-!\r\n");
     let mut all = Vec::new();
     let end = b"$9\r\nthe-end-!\r\n";
@@ -32,7 +32,7 @@ fn exchange(server: &Server, raw: &[u8]) -> (Vec<u8>, bool) {
     }
 }
 
-/// What is sent, what comes back, whether the connection is closed.
+/// The request, its reply, and whether the connection is closed.
 fn protocol_table() -> Vec<(Vec<u8>, &'static [u8], bool)> {
     let long = |first: &[u8]| [first, &[b'1'; 70_000][..]].concat();
     vec![
@@ -97,7 +97,7 @@ fn protocol_errors_in_redis_words() {
 }
 
 #[test]
-fn a_live_redis_says_the_same() {
+fn a_live_redis_answers_with_the_same_errors() {
     let Some(redis) = redis("the texts of protocol errors") else { return };
     for (raw, expected, closes) in protocol_table() {
         let got = exchange(&redis, &raw);
@@ -107,7 +107,7 @@ fn a_live_redis_says_the_same() {
 }
 
 #[test]
-fn what_an_unknown_command_repeats_is_cut_as_redis_cuts_it() {
+fn the_arguments_quoted_for_an_unknown_command_are_cut_as_by_redis() {
     let tern = tern(&[]);
     let Some(redis) = redis("unknown commands") else { return };
     let many = vec!["a"; 100].join(" ");
@@ -132,7 +132,7 @@ fn before_auth_requests_must_be_small() {
     for (raw, expected, closes) in cases {
         assert_eq!(exchange(&tern, raw), (expected.to_vec(), *closes), "{}", text(raw));
     }
-    // AUTH in the same packet lifts the limit for what follows it.
+    // AUTH in the same packet lifts the limit for the commands after it.
     let mut client = tern.client();
     let big = vec![b'x'; 20_000];
     let both = [request(&["AUTH", "secret"]), request(&[&b"ECHO"[..], &big])].concat();
@@ -141,7 +141,7 @@ fn before_auth_requests_must_be_small() {
     assert_eq!(client.read().unwrap().value, Value::Bulk(big));
 }
 
-/// A pipeline of everything that is parsed differently.
+/// A pipeline of all request forms.
 fn mixed() -> (Vec<u8>, Vec<u8>) {
     let raw = b"*1\r\n$4\r\nPING\r\nECHO 'a b'\r\n*0\r\n\r\n*2\r\n$4\r\nECHO\r\n$6\r\n\r\n$1\r\n\r\n*2\r\n$4\r\necho\r\n$0\r\n\r\n\nPING\n";
     (raw.to_vec(), b"+PONG\r\n$3\r\na b\r\n$6\r\n\r\n$1\r\n\r\n$0\r\n\r\n+PONG\r\n".to_vec())
@@ -204,7 +204,7 @@ fn errors_keep_their_place_in_a_pipeline() {
 }
 
 #[test]
-fn nested_arrays_of_any_depth_are_refused_at_the_first() {
+fn nested_arrays_are_refused_at_the_first_level() {
     let tern = tern(&[]);
     let mut client = tern.client();
     let _ = client.send_raw(&b"*1\r\n".repeat(100_000));
@@ -216,7 +216,7 @@ fn nested_arrays_of_any_depth_are_refused_at_the_first() {
 }
 
 #[test]
-fn what_is_announced_allocates_nothing() {
+fn announced_lengths_allocate_nothing() {
     let tern = tern(&[]);
     let before = tern.resident();
     let mut clients: Vec<Client> = (0..200).map(|_| tern.client()).collect();
@@ -270,7 +270,7 @@ fn an_array_of_many_arguments_costs_linear_time() {
 fn resp3_is_spoken_after_hello_and_resp2_again_after_reset() {
     let tern = tern(&[]);
     let mut client = tern.client();
-    let Value::Array(flat) = client.line("HELLO") else { panic!("RESP2 has no maps") };
+    let Value::Array(flat) = client.line("HELLO") else { panic!("RESP2 must show maps as arrays") };
     assert_eq!(flat.len(), 14);
     let Value::Map(map) = client.line("HELLO 3") else { panic!("RESP3 has maps") };
     let name = |n: usize| map[2 * n].bytes().unwrap().to_vec();
@@ -282,7 +282,7 @@ fn resp3_is_spoken_after_hello_and_resp2_again_after_reset() {
     assert_eq!(client.run(&["SMEMBERS", "s"]).raw, b"~1\r\n$1\r\na\r\n");
     assert!(client.run(&["CONFIG", "GET", "port"]).raw.starts_with(b"%1\r\n"));
     assert!(client.run(&["INFO", "server"]).raw.starts_with(b"="));
-    // In one packet: each reply in the protocol that holds after it.
+    // In one packet: each reply uses the protocol in force after it.
     client
         .send_raw(
             b"GET missing\r\nHELLO 2\r\nGET missing\r\nHELLO 3\r\nGET missing\r\nRESET\r\nGET missing\r\n",

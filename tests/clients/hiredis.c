@@ -1,5 +1,5 @@
-/* What an application does with hiredis. A pool, iterators and reconnecting are the application's own there, so they are here too.
- * Usage: hiredis PORT PASSWORD PROTOCOL CONTROL; what CONTROL is for says libraries.rs. */
+/* An application's use of hiredis. hiredis has no pool, iterators or reconnecting, so the program implements them.
+ * Usage: hiredis PORT PASSWORD PROTOCOL CONTROL; libraries.rs explains CONTROL. */
 
 #include <hiredis.h>
 #include <stdarg.h>
@@ -20,7 +20,7 @@ static void fail(int line, const char *what) {
     exit(1);
 }
 
-/* A reply, which the next call frees. */
+/* A reply; the next call frees it. */
 static redisReply *run(redisContext *c, const char *format, ...) {
     static redisReply *last;
     va_list words;
@@ -34,7 +34,7 @@ static redisReply *run(redisContext *c, const char *format, ...) {
 static int says(redisReply *r, const char *text) { return r && r->str && strstr(r->str, text) == r->str; }
 static int counts(redisReply *r, long long n) { return r && r->type == REDIS_REPLY_INTEGER && r->integer == n; }
 
-/* Pushes stand among the replies, as hiredis gives them to who asks for that. */
+/* Pushes arrive among the replies, an option of hiredis. */
 static void keep_push(void *unused, void *reply) {
     (void)unused;
     freeReplyObject(reply);
@@ -128,7 +128,7 @@ static void transactions(void) {
     redisFree(other);
 }
 
-/* Walks a cursor to its end; returns how many items came. */
+/* Walks a cursor to its end; returns the number of items. */
 static size_t walk(redisContext *c, const char *format) {
     char cursor[32] = "0";
     size_t seen = 0;

@@ -1,9 +1,10 @@
-//! Client libraries, each driven by a real program in its language that lies beside this file.
+//! Client libraries, each driven by a real program in its own language in this folder.
 //!
-//! A program is called with `PORT PASSWORD PROTOCOL CONTROL` behind its own arguments. It prints one line a case, which ends in the case's
-//! name, and exits with 1 at the first that fails. To have the server killed and started again on its directory and port, it makes the file
-//! `CONTROL/restart` and waits for `CONTROL/restarted`. Programs in compiled languages are compiled here, without the network: what the CI
-//! script has fetched is there, or the test is skipped.
+//! A program is called with `PORT PASSWORD PROTOCOL CONTROL` after its own arguments. It prints one line per
+//! case, which ends with the case's name, and exits with 1 at the first failure. To have the server killed
+//! and restarted on its directory and port, it creates the file `CONTROL/restart` and waits for
+//! `CONTROL/restarted`. This file compiles the programs in compiled languages without the network: the CI
+//! script has fetched what they need, or the test is skipped.
 
 use crate::support::server::{free_port, tern_command, tern_on};
 use crate::support::{Missing, made_once, program, skipped};
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// What every program does.
+/// The cases of every program.
 const CASES: [&str; 7] =
     ["names", "values", "pipelines", "transactions", "scans", "messages", "starting_again"];
 
@@ -21,23 +22,24 @@ fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
 }
 
-/// Where what is compiled here goes.
+/// A directory for compiled programs.
 fn output(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("clients").join(name)
 }
 
-/// Where the CI script keeps a thing that it installs.
+/// Where the CI script installs `name`.
 fn installed(name: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
     cache.map(|cache| cache.join("tern").join(name)).filter(|path| path.exists())
 }
 
-/// Libraries that keep values in RESP3 until they are told that they have changed; fred tells its caller. Their programs do `cached`, too.
+/// Libraries that cache values in RESP3 until an invalidation arrives; fred passes invalidations to its
+/// caller. Their programs run the case `cached` too.
 const CACHES: [&str; 8] =
     ["redis-py", "redis", "rueidis", "jedis", "lettuce", "redisson", "redis-rs", "fred"];
 
-/// Runs a program against a server, and starts the server again when it asks for that.
+/// Runs a program against a server, and restarts the server when the program asks for it.
 fn drive(mut command: Command, protocol: &str) {
     let home = tempfile::tempdir().unwrap();
     let port = free_port();
@@ -71,19 +73,19 @@ fn missing<T>(what: &'static str, how_to_get_it: &'static str) -> Result<T, Miss
     Err(Missing { what, how_to_get_it })
 }
 
-/// Whether a command ends well; its output is nobody's business.
+/// Whether a command succeeds; its output is ignored.
 fn succeeds(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Compiles, which must succeed.
+/// Runs a compiler, which must succeed.
 fn compile(command: &mut Command) {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     assert!(output.status.success(), "{command:?}\n{}", text(&output));
 }
 
-/// A Python that has redis-py.
+/// A Python with redis-py.
 fn python() -> Option<PathBuf> {
     let named = std::env::var_os("TERN_PYTHON").map(PathBuf::from);
     let candidates = [named, installed("venv").map(|venv| venv.join("bin/python")), program("python3")];
@@ -99,7 +101,7 @@ fn python() -> Option<PathBuf> {
 fn redis_py(script: &str, protocol: &str) {
     let Some(python) = python() else { return };
     let mut command = Command::new(python);
-    // What they import beside them is not compiled into the sources' folder.
+    // Keeps compiled modules out of the source folder.
     command.arg(source(script)).env("PYTHONDONTWRITEBYTECODE", "1");
     drive(command, protocol);
 }
@@ -157,7 +159,7 @@ fn node_redis_in_resp3() {
     node("redis", "3");
 }
 
-/// hiredis itself and the program in one, where its sources and a C compiler are.
+/// hiredis compiled into the program, if its sources and a C compiler exist.
 fn hiredis_program() -> Result<PathBuf, Missing> {
     let library = installed("hiredis").or_else(|| installed("redis-suite/deps/hiredis"));
     let Some((cc, library)) = program("cc").zip(library) else {
@@ -192,7 +194,7 @@ fn hiredis_in_resp3() {
     hiredis("3");
 }
 
-/// A directory with the compiled Go programs, where Go is new enough and their modules are in its cache.
+/// A directory with the compiled Go programs, if Go is new enough and its cache has their modules.
 fn go_programs() -> Result<PathBuf, Missing> {
     let go = || {
         let mut go = Command::new("go");
@@ -237,11 +239,11 @@ fn rueidis_in_resp3() {
     go("rueidis", "3");
 }
 
-/// Where the classes of the Java programs are and what they need, where there is a JDK.
+/// The class path of the Java programs, if a JDK exists.
 fn java_programs() -> Result<String, Missing> {
     let sources = source("java");
     let pom = |dir: &Path| std::fs::read(dir.join("pom.xml")).unwrap_or_default();
-    // What another pom.xml asked for is not what this one asks for.
+    // Libraries fetched for another pom.xml do not count.
     let libraries = installed("java").filter(|dir| pom(dir) == pom(&sources));
     let Some((javac, libraries)) = program("javac").filter(|_| program("java").is_some()).zip(libraries)
     else {
@@ -295,13 +297,13 @@ fn redisson_in_resp3() {
     java("WithRedisson", "3");
 }
 
-/// A directory with the compiled Rust programs, where the crates they are made of are in Cargo's cache.
+/// A directory with the compiled Rust programs, if Cargo's cache has their dependencies.
 fn rust_programs() -> Result<PathBuf, Missing> {
     let target = output("rust");
     let cargo = |command: &str| {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args([command, "--locked", "--offline", "--manifest-path"]).arg(source("rust/Cargo.toml"));
-        // Tern's own settings are not this package's.
+        // Tern's own cargo settings do not apply to this package.
         cargo.env("CARGO_TARGET_DIR", &target).env_remove("RUSTFLAGS");
         cargo
     };

@@ -1,5 +1,5 @@
-//! Other people's programs: client libraries in their languages (`libraries`), redis-cli in its modes, redis-benchmark. What is not installed is
-//! skipped loudly.
+//! Third-party programs: client libraries in their languages (`libraries`), redis-cli in its modes,
+//! redis-benchmark. A missing program is skipped with a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 use support::server::{Server, tern};
 use support::{program, skipped};
 
-/// Every program must be done by then.
+/// The time limit of every program.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Runs a program to its end, with `input`.
+/// Runs a program with `input` to its end.
 fn run(command: Command, input: &[u8]) -> Output {
     run_until(command, input, |_| false)
 }
 
-/// Runs a program, with `input`, to its end or until what it has shown is `enough`; not longer than [`PATIENCE`].
+/// Runs a program with `input` to its end or until its output is `enough`, for at most [`PATIENCE`].
 fn run_until(mut command: Command, input: &[u8], enough: impl Fn(&str) -> bool) -> Output {
     let (shown, errors) = (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
     let stdio = |file: &tempfile::NamedTempFile| Stdio::from(file.reopen().unwrap());
@@ -53,7 +53,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// A tool of Debian's redis-tools on a server's port.
+/// A tool of Debian's redis-tools, connected to a server's port.
 fn tool(name: &str, server: &Server, args: &[&str]) -> Option<Command> {
     let Some(path) = program(name) else {
         skipped(&format!("{name}: not installed"), "apt-get install redis-tools");
@@ -64,7 +64,7 @@ fn tool(name: &str, server: &Server, args: &[&str]) -> Option<Command> {
     Some(command)
 }
 
-/// redis-cli that writes each line at once although it writes to a pipe.
+/// redis-cli that flushes each line although it writes to a pipe.
 fn unbuffered(server: &Server, args: &[&str]) -> Command {
     let mut command = Command::new("stdbuf");
     command.args(["-oL", "redis-cli", "-p", &server.port.to_string()]).args(args);
@@ -80,7 +80,7 @@ fn fill(server: &Server) {
     client.run(&["SADD".to_owned(), "aset".to_owned()].into_iter().chain(members).collect::<Vec<_>>());
 }
 
-/// On a terminal (of `script`), as a person uses it: COMMAND DOCS at the start, hints, replies formatted.
+/// On a terminal (of `script`), as a person uses it: COMMAND DOCS at the start, hints, formatted replies.
 #[test]
 fn redis_cli_on_a_terminal() {
     let server = tern(&[]);
@@ -190,9 +190,9 @@ fn redis_benchmark_pipelined() {
     benchmark("16");
 }
 
-/// `tern --help` and a signal: the parts of a server's life that no client sees.
+/// `tern --help` and SIGTERM: the parts of a server's life that no client sees.
 #[test]
-fn sigterm_ends_it_well() {
+fn sigterm_ends_the_server_cleanly() {
     let mut server = tern(&[]);
     server.client().line("SET a b");
     assert!(server.terminate(), "exit status\n{}", server.log());

@@ -1,8 +1,8 @@
-// What an application does with ioredis and with node-redis: connects by name and password, pools, pipelines, WATCHes, scans,
-// publishes and subscribes, and goes on after the server was started again.
+// An application's use of ioredis and node-redis: it connects by name and password, pools, pipelines, WATCHes, scans,
+// publishes and subscribes, and continues after a restart of the server.
 //
-// Usage: node node.cjs LIBRARY PORT PASSWORD PROTOCOL CONTROL. Prints one line a case, exits with 1 at the first that fails. To have the
-// server started again it makes the file CONTROL/restart and waits for CONTROL/restarted.
+// Usage: node node.cjs LIBRARY PORT PASSWORD PROTOCOL CONTROL. Prints one line per case, exits with 1 at the first failure. To have the
+// server restarted it creates the file CONTROL/restart and waits for CONTROL/restarted.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -202,7 +202,7 @@ function node_redis() {
       reader.destroy();
       writer.destroy();
     },
-    // A value comes from the client's memory until another client writes it.
+    // A value comes from the client's cache until another client writes it.
     async cached() {
       const memory = new BasicClientSideCache({ maxEntries: 100 });
       const [client, other] = [await connect({ clientSideCache: memory }), await connect()];

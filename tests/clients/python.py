@@ -151,7 +151,7 @@ def messages():
     channels.get_message(timeout=1)
     assert seen == ["three"], seen
     if PROTOCOL == 2:
-        # In RESP3 the answer is no message.
+        # In RESP3 the reply is not a message.
         channels.ping("hello")
         assert next_message("pong")["data"] == "hello"
     assert dict(client.pubsub_numsub("news", "none")) == {"news": 1, "none": 0}

@@ -20,7 +20,7 @@ use tern::store::faulty::{FaultRates, Faulty};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, RangeOptions, Read, Store};
 
-/// Where the first server's clock starts, in ms since the epoch.
+/// The start of the first server's clock, in ms since the epoch.
 pub const START: u64 = 1_700_000_000_000;
 pub const HOUR: u64 = 3_600_000;
 
@@ -29,7 +29,7 @@ pub struct Member {
     pub exec: Executor,
 }
 
-/// The servers, their store, and the engine between that can be made to fail.
+/// The servers, their store, and the engine between them that can be made to fail.
 pub struct Cluster {
     pub members: Vec<Member>,
     pub store: Store,
@@ -38,7 +38,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// `n` servers whose clocks are an hour apart and move when they are told to.
+    /// `n` servers whose manual clocks are an hour apart.
     pub async fn new(n: usize) -> Self {
         let mut cluster = Self::empty();
         for at in 0..n as u64 {
@@ -47,7 +47,7 @@ impl Cluster {
         cluster
     }
 
-    /// `n` servers on the machine's clock, which have seen each other.
+    /// `n` servers on the machine's clock that have seen each other.
     pub async fn on_system_clock(n: usize) -> Self {
         let mut cluster = Self::empty();
         for _ in 0..n {
@@ -59,14 +59,14 @@ impl Cluster {
         cluster
     }
 
-    /// Without servers so far, on a given store.
+    /// No servers yet, on a given store.
     pub fn on(store: Store) -> Self {
         let faulty = Faulty::new(store, 1, FaultRates::default());
         let dir = tempfile::tempdir().unwrap();
         Cluster { members: Vec::new(), store: Store::Faulty(faulty.clone()), faulty, _dir: dir }
     }
 
-    /// Without servers so far.
+    /// No servers yet.
     pub fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut options = LocalOptions::new(Clock::System);
@@ -77,12 +77,12 @@ impl Cluster {
         Cluster { members: Vec::new(), store, faulty, _dir: dir }
     }
 
-    /// One more server.
+    /// Adds a server.
     pub async fn join(&mut self, env: Env) {
         self.join_with(env, &[]).await;
     }
 
-    /// One more server, with options.
+    /// Adds a server with options.
     pub async fn join_with(&mut self, env: Env, options: &[(&str, &str)]) {
         let mut settings = Settings::default();
         for (name, value) in options {
@@ -109,8 +109,8 @@ impl Cluster {
         }
     }
 
-    /// `beats` beats of the servers `beating`, each seen by all of `watching`. Returns whom the first of those calls dead at
-    /// the end.
+    /// Runs `beats` beats of the servers `beating`, each observed by all of `watching`. Returns the servers
+    /// that the first of those finally declares dead.
     pub async fn beats(&self, beats: u32, beating: &[usize], watching: &[usize]) -> Vec<u64> {
         let mut dead = Vec::new();
         for _ in 0..beats {
@@ -128,30 +128,30 @@ impl Cluster {
         dead
     }
 
-    /// Server `by` buries whom it calls dead.
+    /// Server `by` removes the rows of the servers that it declares dead.
     pub async fn bury(&self, by: usize) {
         for dead in self.space(by).instances.observe().await.unwrap() {
             assert!(self.space(by).instances.bury(&dead).await.unwrap());
         }
     }
 
-    /// One command on server `n`.
+    /// Runs one command on server `n`, words separated by spaces.
     pub async fn line(&self, n: usize, line: &str) -> Reply {
         self.run(n, units::words(line)).await
     }
 
-    /// One command on server `n`.
+    /// Runs one command on server `n`.
     pub async fn run(&self, n: usize, argv: Vec<Bytes>) -> Reply {
         units::reply(&self.members[n].exec, units::call(argv)).await
     }
 
-    /// Fails where `tern check` would find damage.
+    /// Fails if `tern check` finds damage.
     pub async fn assert_sound(&self) {
         let report = tern::lifecycle::check::check(&self.store, &mut |_, _| {}).await.unwrap();
         assert!(report.is_sound(), "{report}");
     }
 
-    /// Keys from `from` to `to`.
+    /// All keys from `from` to `to`.
     pub async fn keys(&self, from: &[u8], to: &[u8]) -> Vec<Bytes> {
         let tx = self.store.begin();
         let page = tx.get_range(from, to, RangeOptions::default(), Read::Snapshot).await.unwrap();

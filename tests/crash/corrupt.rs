@@ -1,8 +1,9 @@
-//! Hazard: bytes in the middle of a file change, and wrong data is served, or data is missing, as if nothing had happened.
+//! Hazard: bytes in the middle of a file change, and wrong data is served, or data is missing without an
+//! error.
 //!
-//! Every file of a crashed directory is damaged alone, at many places. A server on it may refuse to start, naming the file
-//! (or the kind of file, where RocksDB does not tell which table it read); or it may answer commands that need what is
-//! damaged with an error; what it does answer is right.
+//! Every file of a crashed directory is damaged on its own, at many places. A server on it may refuse to
+//! start, naming the file (or the kind of file, where RocksDB does not say which table it read), or it may
+//! answer commands that need the damaged data with an error; everything else it answers must be right.
 
 use crate::history;
 use crate::support::rng::Rng;
@@ -14,23 +15,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 150;
-/// Places in each file.
+/// Damaged places per file.
 const PLACES: usize = 4;
-/// Bytes that change together.
+/// Consecutive bytes that change.
 const WIDTH: usize = 16;
 
-/// What became of a damaged file.
+/// The effect of a damaged file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Outcome {
-    /// No server starts, and it says why.
+    /// The server refuses to start and says why.
     Refused,
-    /// Some command was answered with an error that says so, and `tern check` tells.
+    /// Some command got an error that says so, and `tern check` reports it.
     Reported,
-    /// Everything was read, and right: the bytes meant nothing, or had a copy.
+    /// Every read was right: the bytes were unused or had a copy.
     Harmless,
 }
 
-/// A directory with every kind of file: tables on more than one level, logs, and what is around them.
+/// A directory with every kind of file: tables on more than one level, logs, and the files around them.
 fn crashed(home: &Path) -> PathBuf {
     let dir = home.join("data");
     let args = [&ARGS[..], &["--appendfsync", "no", "--store-write-buffer-size", "512kb"]].concat();
@@ -60,13 +61,13 @@ fn kind(path: &Path) -> &'static str {
     match name.rsplit_once('.') {
         Some((_, "sst")) => "sst",
         Some((_, "log")) => "log",
-        // What a kill has left of a file that was going to be renamed.
+        // A file that the kill caught before its rename.
         Some((_, "new")) => "other",
         _ => kinds.into_iter().find(|start| name.starts_with(start)).unwrap_or("other"),
     }
 }
 
-/// Changes some bytes; false where the file is too short for the place.
+/// Changes some bytes; false if the file is too short for the place.
 fn damage(path: &Path, at: f64, rng: &mut Rng) -> bool {
     let mut bytes = std::fs::read(path).unwrap();
     let from = (bytes.len() as f64 * at) as usize;
@@ -84,32 +85,28 @@ fn outcome(dir: &Path, file: &str) -> Result<Outcome, String> {
             let named =
                 said.contains(file) || file.ends_with(".sst") && said.contains("one of its tables (*.sst)");
             let clear = refused.status == Some(1) && named && said.contains("damaged");
-            return if clear {
-                Ok(Outcome::Refused)
-            } else {
-                Err(format!("an unclear refusal: {refused:?}"))
-            };
+            return if clear { Ok(Outcome::Refused) } else { Err(format!("unclear refusal: {refused:?}")) };
         }
     };
     let read = history::read(&mut server.client());
     let log = server.log();
     drop(server);
-    // What no command has read yet, the check reads.
+    // The check reads what no command has read yet.
     let (status, said) = tern_check(dir, &ARGS);
-    let told = matches!(status, Some(1 | 2)) && said.contains("corrupt data");
+    let is_reported = matches!(status, Some(1 | 2)) && said.contains("corrupt data");
     match read {
         Ok(found) => {
-            history::judge(&found, STEPS, STEPS)?;
+            history::check(&found, STEPS, STEPS)?;
             match status {
                 Some(0) => Ok(Outcome::Harmless),
-                _ if told => Ok(Outcome::Reported),
+                _ if is_reported => Ok(Outcome::Reported),
                 _ => Err(format!("tern check: {said}")),
             }
         }
         Err(error) if !error.contains("corrupt data") && !log.contains("corrupt data") => {
-            Err(format!("an unclear error: {error}\n{log}"))
+            Err(format!("unclear error: {error}\n{log}"))
         }
-        Err(_) if told => Ok(Outcome::Reported),
+        Err(_) if is_reported => Ok(Outcome::Reported),
         Err(_) => Err(format!("tern check: {said}")),
     }
 }
@@ -145,21 +142,22 @@ fn damaged_bytes_are_reported_and_never_served() {
             "{kind}: {seen:?}"
         );
     }
-    // An older log may be one that is flushed, and not removed yet.
+    // An older log may already be flushed and not removed yet.
     for kind in ["newest log", "MANIFEST", "CURRENT", "TERN-LOGS"] {
         assert!(!outcomes[kind].contains_key(&Outcome::Harmless), "{kind}: {:?}", outcomes[kind]);
     }
 }
 
-/// Hazard: a manifest whose last record has a wrong length looks like one that was being written to. What that names is gone then, and
-/// so may the log be that it was flushed from. (One that was being written to may end where a sector does.)
+/// Hazard: a manifest whose last record has a wrong length looks as if it was being written. The tables that
+/// the record names are gone then, and so may be the log that they were flushed from. (A manifest that really
+/// was being written may end at a sector.)
 #[test]
-fn a_manifest_that_ends_inside_of_a_record_is_refused_by_name() {
+fn a_manifest_that_ends_inside_a_record_is_refused_by_name() {
     let home = tempfile::tempdir().unwrap();
     let stopped = home.path().join("stopped");
     let mut server = tern_in(&stopped, &ARGS);
     history::steps(&mut server.client(), 1, STEPS);
-    // One table, and the log is empty: no record of it goes on behind what is missing.
+    // One table and an empty log: no record continues after the missing part.
     assert!(server.terminate());
     drop(server);
     for sound in [crashed(home.path()), stopped] {
@@ -180,10 +178,11 @@ fn a_manifest_that_ends_inside_of_a_record_is_refused_by_name() {
     }
 }
 
-/// Hazard: a manifest that was cut off where a record ends is whole, and one that ends where a sector does may have been written to; both name fewer
-/// tables than there are, and RocksDB removes the others. What follows a whole one was never synced, and means nothing.
+/// Hazard: a manifest cut off at the end of a record looks whole, and one that ends at a sector looks as if
+/// it was being written; both name too few tables, and RocksDB removes the others. Bytes after a whole
+/// manifest were never synced and mean nothing.
 #[test]
-fn a_manifest_that_ends_where_it_could_is_refused_in_front_of_what_was_synced() {
+fn a_manifest_that_ends_at_a_boundary_inside_its_synced_part_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let stopped = home.path().join("stopped");
     for run in 0..2 {
@@ -216,7 +215,7 @@ fn a_manifest_that_ends_where_it_could_is_refused_in_front_of_what_was_synced() 
     assert!(outcomes.contains_key(&("a sector", "nothing", Outcome::Refused)));
 }
 
-/// Where the records of a manifest of less than 32 KiB end: checksum u32, length u16, kind u8, bytes.
+/// The ends of the records in a manifest of less than 32 KiB: checksum u32, length u16, kind u8, bytes.
 fn record_ends(manifest: &[u8]) -> Vec<usize> {
     let mut ends = vec![0];
     while let Some(length) = manifest.get(ends[ends.len() - 1] + 4..).and_then(|rest| rest.first_chunk()) {
@@ -226,14 +225,15 @@ fn record_ends(manifest: &[u8]) -> Vec<usize> {
     ends
 }
 
-/// RocksDB reads the properties of a table before it looks at their checksum, and blames the manifest for what it finds.
+/// RocksDB reads the properties of a table before it verifies their checksum, and blames the manifest for
+/// wrong ones.
 #[test]
 fn a_table_is_not_mistaken_for_the_manifest() {
     let home = tempfile::tempdir().unwrap();
     let dir = crashed(home.path());
     let table = files(&dir).into_iter().find(|file| kind(file) == "sst").unwrap();
     let mut bytes = std::fs::read(&table).unwrap();
-    // "rocksdb.comparator", which is smaller than the property in front of it now.
+    // "rocksdb.comparator", which is now smaller than the property before it.
     let at = bytes.windows(15).position(|b| b == b"mparatorleveldb").unwrap();
     bytes[at] = b'a';
     std::fs::write(&table, &bytes).unwrap();

@@ -1,4 +1,4 @@
-//! A disk of which it is known what is on it for sure: a server runs above `synced.c`, which writes that down.
+//! A disk whose durable contents are known: the server runs above `synced.c`, which records every sync.
 
 use crate::support::server::{Server, tern_command, try_start};
 use crate::support::{program, skipped};
@@ -11,16 +11,16 @@ use std::process::Command;
 /// Names and inodes of a directory.
 type Entries = BTreeMap<String, u64>;
 
-/// See the module. A directory `data` and what is known of it.
+/// The disk: a directory `data` and the record of its syncs.
 pub struct Disk {
     home: PathBuf,
     shim: PathBuf,
-    /// No entry of the directory is ever on the disk: a planted mistake.
+    /// A planted mistake: no entry of the directory is ever durable.
     pub forgets_entries: bool,
 }
 
 impl Disk {
-    /// In `home`; None, said loudly, where there is no C compiler.
+    /// Creates the disk in `home`; None, with a message, without a C compiler.
     pub fn new(home: &Path) -> Option<Self> {
         let Some(cc) = program("cc") else {
             skipped("losses of power: no C compiler", "apt-get install gcc");
@@ -37,7 +37,7 @@ impl Disk {
         Some(disk)
     }
 
-    /// Where the server's data is.
+    /// The server's data directory.
     pub fn dir(&self) -> PathBuf {
         self.home.join("data")
     }
@@ -50,7 +50,7 @@ impl Disk {
         std::fs::read_to_string(self.home.join("synced")).unwrap_or_default()
     }
 
-    /// A server on it.
+    /// Starts a server on it.
     pub fn start(&self, args: &[&str]) -> Server {
         let mut command = tern_command(&self.dir(), &[&ARGS[..], args].concat());
         command.env("LD_PRELOAD", &self.shim).env("TERN_SYNCED", self.home.join("synced"));
@@ -66,12 +66,12 @@ impl Disk {
         self.home.join("full")
     }
 
-    /// There is no room for files with `part` in their path, which their writer hears 0.3 s later, until [`Disk::free`].
+    /// Refuses space to files with `part` in their path, with an error after 0.3 s, until [`Disk::free`].
     pub fn fill(&self, part: &str) {
         std::fs::write(self.full(), part).unwrap();
     }
 
-    /// There is room again.
+    /// Gives space again.
     pub fn free(&self) {
         std::fs::remove_file(self.full()).unwrap();
     }
@@ -80,8 +80,8 @@ impl Disk {
         self.home.join("gate")
     }
 
-    /// The next sync of a file with `part` in its path fails, and what it was for is never on the disk. `mode`: gone or kept, as seen by the
-    /// server.
+    /// Makes the next sync of a file with `part` in its path fail, and its data is never durable. `mode`:
+    /// whether the server still sees the data (kept) or not (gone).
     pub fn fail_a_sync(&self, part: &str, mode: &str) {
         std::fs::write(self.home.join("gate.new"), format!("{part} {mode}\n")).unwrap();
         std::fs::rename(self.home.join("gate.new"), self.gate()).unwrap();
@@ -92,7 +92,7 @@ impl Disk {
         !self.gate().exists()
     }
 
-    /// Bytes that are sure of each file, by inode.
+    /// The number of durable bytes of each file, by inode.
     pub fn synced(&self) -> BTreeMap<u64, u64> {
         let mut synced = BTreeMap::<u64, u64>::new();
         for line in self.journal().lines().filter_map(|line| line.strip_prefix("F ")) {
@@ -103,7 +103,7 @@ impl Disk {
         synced
     }
 
-    /// The entries of the directory that are sure.
+    /// The durable entries of the directory.
     fn entries(&self) -> Entries {
         let (mut entries, mut ours) = (Entries::new(), false);
         let dir = self.dir().display().to_string();
@@ -119,8 +119,9 @@ impl Disk {
         entries
     }
 
-    /// A directory after a loss of power: of each entry that was made, renamed or removed since the directory was synced, `stays` says
-    /// whether that reached the disk; `rest` gives what is left of a file of which so many bytes are sure.
+    /// Builds a directory as a power failure would leave it: for each entry created, renamed or removed since
+    /// the directory was synced, `stays` decides whether the change is durable; `rest` returns what is left
+    /// of a file with the given number of durable bytes.
     pub fn after_a_loss(
         &self,
         to: &Path,

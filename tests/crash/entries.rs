@@ -1,8 +1,9 @@
-//! Hazard: power is lost, and files that were made, renamed or removed since their directory was synced are not, or are again: the server misses
-//! a file that it has, finds one that it had removed, or reads the list of yesterday; it refuses to start, or serves what is left.
+//! Hazard: power fails, and files created, renamed or removed since their directory was synced are missing,
+//! or are back: the server misses a file, finds one that it had removed, or reads an outdated list; it
+//! refuses to start, or serves what is left.
 //!
-//! A server is killed or stopped, and its directory is put together from the entries that were synced and some of the later ones, each
-//! file as long as it was synced, or longer. A server starts on it and holds all that was durable.
+//! A server is killed or stopped, and its directory is rebuilt from the synced entries and some of the later
+//! ones, each file at least as long as it was synced. A server starts on it and holds everything durable.
 
 use crate::ARGS;
 use crate::disk::Disk;
@@ -13,17 +14,18 @@ use crate::support::{env_number, say};
 use std::path::Path;
 
 const ROUNDS: u64 = 3;
-/// Losses of one directory.
+/// Losses per directory.
 const LOSSES: usize = 6;
 
-/// Steps on a server that is restarted once or twice; how many are durable at least, and how many were sent.
+/// Runs steps on a server that is restarted once or twice; returns the minimum number of durable steps and
+/// the number sent.
 fn history_on(disk: &Disk, rng: &mut Rng) -> (usize, usize) {
     let (mut durable, mut sent) = (0, 0);
     for _ in 0..1 + rng.below(3) {
         let policy = ["always", "everysec", "no"][rng.below(3)];
         let buffer = ["16mb", "256kb", "256kb"][rng.below(3)];
         let mut server = disk.start(&["--appendfsync", policy, "--store-write-buffer-size", buffer]);
-        // What an open finds in the logs is in tables.
+        // An open moves the contents of the logs into tables.
         durable = history::read(&mut server.client()).unwrap().0;
         let more = 10 + rng.below(120);
         history::steps(&mut server.client(), sent + 1, sent + more);
@@ -41,16 +43,16 @@ fn history_on(disk: &Disk, rng: &mut Rng) -> (usize, usize) {
     (durable, sent)
 }
 
-/// One loss, and what a server makes of it: how many entries were lost, or what is wrong.
+/// Simulates one loss and starts a server; returns the number of lost entries, or what is wrong.
 fn lose(disk: &Disk, to: &Path, rng: &mut Rng, (durable, sent): (usize, usize)) -> Result<usize, String> {
-    // Of eight entries so many are on the disk.
+    // This many of eight entries are durable.
     let (stays, cut) = (rng.below(8), rng.one_in(2));
     let mut coin = Rng::new(rng.next());
     let lost = disk.after_a_loss(
         to,
         || rng.below(8) < stays,
         |name, mut bytes, sure| {
-            // It is one sector, written in its place.
+            // It is one sector, overwritten in place.
             if name != "TERN-SYNCED" {
                 bytes.truncate(if cut { sure + coin.below(bytes.len() - sure + 1) } else { sure });
             }
@@ -59,19 +61,19 @@ fn lose(disk: &Disk, to: &Path, rng: &mut Rng, (durable, sent): (usize, usize)) 
     );
     let server =
         try_start(tern_command(to, &ARGS), &to.with_extension("log")).map_err(|e| format!("{e:?}"))?;
-    history::judge(&history::read(&mut server.client())?, durable, sent)?;
+    history::check(&history::read(&mut server.client())?, durable, sent)?;
     drop(server);
     assert_sound(to, &ARGS);
     Ok(lost)
 }
 
 #[test]
-fn entries_that_were_not_synced_may_be_lost() {
+fn unsynced_directory_entries_may_be_lost() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     let rounds = env_number("TERN_ENTRIES_ROUNDS").unwrap_or(ROUNDS);
     say(&format!("lost entries: TERN_SEED={seed}, {rounds} rounds"));
     let (mut rng, mut lost) = (Rng::new(seed), 0);
-    // In some rounds all entries were synced at the end: then more are made.
+    // In some rounds all entries happen to be synced at the end: then more are created.
     for round in 0..10 * rounds {
         if round >= rounds && lost > 0 {
             break;
@@ -87,10 +89,10 @@ fn entries_that_were_not_synced_may_be_lost() {
         }
     }
     say(&format!("  {lost} entries lost"));
-    assert!(lost > 0, "nothing was lost");
+    assert!(lost > 0, "no entry was lost in any round");
 }
 
-/// What the test above would say of a server whose directory is never synced.
+/// The test above detects a server whose directory is never synced.
 #[test]
 fn a_directory_that_is_never_synced_is_noticed() {
     let mut rng = Rng::new(7);

@@ -1,5 +1,5 @@
-//! Hazard: the disk is full, and a write that was acknowledged is gone, one that was refused is there, reads fail too, or the server
-//! stays broken when there is space again.
+//! Hazard: the disk is full, and an acknowledged write is lost, a refused one is applied, reads fail too, or
+//! the server stays broken once there is space again.
 
 use crate::ARGS;
 use crate::disk::Disk;
@@ -14,23 +14,24 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How soon writes must go on after there is space.
+/// How soon writes must resume once there is space.
 const RECOVERY: Duration = Duration::from_secs(20);
-/// More steps than there is space for.
+/// More steps than fit.
 const STEPS: usize = 20_000;
 
-/// Steps until one fails: how many were acknowledged, and the error.
+/// Runs steps until one fails; returns the number acknowledged and the error.
 fn fill(client: &mut Client, from: usize) -> (usize, String) {
     for n in from..STEPS {
         if let Err(e) = history::step(client, n) {
             return (n - 1, e);
         }
     }
-    panic!("the disk does not fill");
+    panic!("the disk must fill up");
 }
 
 fn read(server: &Server) -> (usize, State) {
-    history::read(&mut server.client()).unwrap_or_else(|e| panic!("reads still work: {e}\n{}", server.log()))
+    history::read(&mut server.client())
+        .unwrap_or_else(|e| panic!("reads must still work: {e}\n{}", server.log()))
 }
 
 fn info(server: &Server, field: &str) -> String {
@@ -40,25 +41,25 @@ fn info(server: &Server, field: &str) -> String {
     line.unwrap_or_else(|| panic!("no {field}")).to_owned()
 }
 
-/// Writes are refused with the reason, at once; reads are answered, and right.
+/// Checks that writes are refused at once with the reason, and that reads are answered correctly.
 fn refuses_and_reads(server: &Server, acknowledged: usize) {
     let since = Instant::now();
     while since.elapsed() < Duration::from_secs(3) {
         let asked = Instant::now();
         let Value::Error(line) = server.client().line("SET more v") else {
-            panic!("a full disk takes a write")
+            panic!("a full disk must refuse a write")
         };
         let line = String::from_utf8(line).unwrap();
         assert!(line.starts_with("MISCONF") && line.contains("writing to the store"), "{line}");
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-        history::judge(&read(server), acknowledged, acknowledged).unwrap();
+        history::check(&read(server), acknowledged, acknowledged).unwrap();
         std::thread::sleep(Duration::from_millis(100));
     }
     assert_eq!(info(server, "aof_last_write_status"), "err");
     assert_eq!(info(server, "store_read_only"), "1");
 }
 
-/// Waits until writes go on; the number of steps that are there then.
+/// Waits until writes resume; returns the number of steps stored then.
 fn recovered(server: &Server, acknowledged: usize) -> usize {
     let since = Instant::now();
     while server.client().line("SET more v").is_error() {
@@ -67,7 +68,7 @@ fn recovered(server: &Server, acknowledged: usize) -> usize {
     }
     say(&format!("  writes again {:.1?} after there was space", since.elapsed()));
     let found = read(server);
-    history::judge(&found, acknowledged, acknowledged + 1).unwrap();
+    history::check(&found, acknowledged, acknowledged + 1).unwrap();
     found.0
 }
 
@@ -80,21 +81,21 @@ fn a_full_disk_refuses_writes_and_loses_nothing() {
     let mut client = server.client();
     let (acknowledged, error) = fill(&mut client, 1);
     say(&format!("a full disk ({}): full after {acknowledged} steps: {error}", room.name()));
-    // In doubt is only what was on its way: refused, which is sure, or unknown.
+    // The outcome of the step under way is either refused, which is certain, or unknown.
     assert!(error.contains("MISCONF") || error.contains("commit result unknown"), "{error}");
     refuses_and_reads(&server, acknowledged);
     room.free(&server);
     let there = recovered(&server, acknowledged);
-    assert!(there == acknowledged || error.contains("unknown"), "a refused step was applied");
+    assert!(there == acknowledged || error.contains("unknown"), "a refused step must not be applied");
     history::steps(&mut server.client(), there + 1, there + 100);
     server.kill();
     let server = tern_in(&room.dir(), &ARGS);
-    history::judge(&read(&server), there + 100, there + 100).unwrap();
+    history::check(&read(&server), there + 100, there + 100).unwrap();
     drop(server);
     assert_sound(&room.dir(), &ARGS);
 }
 
-/// Nothing can be opened without space; with space everything is there.
+/// Without space nothing can be opened; with space everything is there.
 #[test]
 fn a_server_that_starts_on_a_full_disk_says_so_or_serves() {
     let home = tempfile::tempdir().unwrap();
@@ -114,19 +115,19 @@ fn a_server_that_starts_on_a_full_disk_says_so_or_serves() {
                     "{refused:?}"
                 );
             }
-            Ok(server) => history::judge(&read(&server), acknowledged, acknowledged + 1).unwrap(),
+            Ok(server) => history::check(&read(&server), acknowledged, acknowledged + 1).unwrap(),
         }
         std::fs::remove_file(room.dir().with_file_name("ballast")).unwrap();
     }
     let server = tern_in(&room.dir(), &ARGS);
-    history::judge(&read(&server), acknowledged, most.max(acknowledged + 1)).unwrap();
+    history::check(&read(&server), acknowledged, most.max(acknowledged + 1)).unwrap();
     drop(server);
     assert_sound(&room.dir(), &ARGS);
 }
 
-/// How long a server may need for its next answer once there is room: RocksDB tries again every five seconds.
+/// How soon a waiting writer must be answered once there is room: RocksDB retries every five seconds.
 const ANSWER: Duration = Duration::from_secs(20);
-/// How long there is no room for tables. Writers wait by then: 0.6 MB fill the memory for them.
+/// How long there is no room for tables. Writers wait by then: 0.6 MB fill the memtables.
 const FULL: Duration = Duration::from_millis(1500);
 const WRITERS: usize = 3;
 const WRITES: usize = 12;
@@ -136,7 +137,7 @@ fn incompressible(rng: &mut Rng, bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| rng.next() as u8).collect()
 }
 
-/// Writes once; what it was refused with.
+/// Writes once; returns the error.
 fn write_once(client: &mut Client, key: &str, value: &[u8]) -> Option<String> {
     let reply = client.try_run(&[b"SET", key.as_bytes(), value]).unwrap_or_else(|e| panic!("SET {key}: {e}"));
     let Value::Error(line) = reply.value else { return None };
@@ -145,16 +146,17 @@ fn write_once(client: &mut Client, key: &str, value: &[u8]) -> Option<String> {
     Some(line)
 }
 
-/// Writes until it is taken.
+/// Retries a write until it succeeds.
 fn write(client: &mut Client, key: &str, value: &[u8]) {
     while write_once(client, key, value).is_some() {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// The disk has no room for tables for a moment, and meanwhile writers wait for tables to be written: they are answered, all of them.
+/// The disk has no room for tables for a moment, and writers wait for tables to be written: all of them are
+/// answered.
 #[test]
-fn writers_who_wait_for_a_full_disk_are_answered() {
+fn writers_waiting_for_a_full_disk_are_answered() {
     let home = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::new(home.path()) else { return };
     let server = disk.start(&SMALL_TABLES);
@@ -175,28 +177,28 @@ fn writers_who_wait_for_a_full_disk_are_answered() {
         }
         std::thread::sleep(FULL);
         let written = written.load(Ordering::Relaxed);
-        assert!((1..WRITERS * WRITES / 2).contains(&written), "nobody waits: {written} writes");
+        assert!((1..WRITERS * WRITES / 2).contains(&written), "writers must wait: {written} writes");
         disk.free();
         Instant::now()
     });
-    say(&format!("writers who wait for a full disk: answered {:.1?} after there was room", freed.elapsed()));
+    say(&format!("writers waiting for a full disk: answered {:.1?} after there was room", freed.elapsed()));
     assert_eq!(server.client().line("DBSIZE"), Value::Int((WRITERS * WRITES) as i64));
     drop(server);
     assert_sound(&disk.dir(), &ARGS);
 }
 
 const LITTLE: u64 = 64 << 20;
-/// Room for logs and new tables, and less than half of what is compacted with them.
+/// Room for logs and new tables, but for less than half of what is compacted with them.
 const LEFT: u64 = 8 << 20;
 const KEYS: usize = 1800;
 const VALUE: usize = 10_000;
 
-/// Room for what a start writes: what the logs hold, as tables, and little more.
+/// Room for what a start writes: the contents of the logs as tables, and little more.
 const START: u64 = 6 << 20;
-/// How soon a write is refused: those that wait for tables after six seconds.
+/// How soon a write is refused: writers that wait for tables after six seconds.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// Takes all room but for `left` bytes.
+/// Fills the disk up to `left` bytes.
 fn fill_up(file: &Path, left: u64) {
     let mut file = std::fs::File::options().append(true).create(true).open(file).unwrap();
     let block = [1; 64 << 10];
@@ -214,12 +216,13 @@ fn set_any(client: &mut Client, rng: &mut Rng) -> Option<String> {
     write_once(client, &key, &value)
 }
 
-/// Writes until compaction would need more room than there is; the refusal. What compaction gives back is taken too.
+/// Writes until compaction would need more room than there is; returns the refusal. Space that compaction
+/// frees is filled too.
 fn until_no_room(server: &Server, rng: &mut Rng, filler: &Path) -> String {
     let (since, mut client) = (Instant::now(), server.client());
     client.set_timeout(ANSWER);
     for n in 0.. {
-        assert!(since.elapsed() < RECOVERY, "nothing is refused\n{}", server.log());
+        assert!(since.elapsed() < RECOVERY, "no write is refused\n{}", server.log());
         if n % 64 == 0 {
             fill_up(filler, LEFT);
         }
@@ -228,7 +231,7 @@ fn until_no_room(server: &Server, rng: &mut Rng, filler: &Path) -> String {
         assert!(asked.elapsed() < REFUSED, "{:?}: {refused:?}", asked.elapsed());
         match refused {
             Some(line) if line.contains("no room for compaction") => return line,
-            // While a compaction takes what is left.
+            // While a compaction uses up the rest.
             Some(line) => assert!(line.contains("No space left") || line.contains("unknown"), "{line}"),
             None => {}
         }
@@ -236,7 +239,7 @@ fn until_no_room(server: &Server, rng: &mut Rng, filler: &Path) -> String {
     unreachable!()
 }
 
-/// Writes until one is refused: a server that has just started takes some.
+/// Writes until one is refused: a server that has just started accepts some.
 fn until_refused(server: &Server, rng: &mut Rng) -> String {
     let since = Instant::now();
     while since.elapsed() < RECOVERY {
@@ -245,16 +248,17 @@ fn until_refused(server: &Server, rng: &mut Rng) -> String {
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-    panic!("nothing is refused\n{}", server.log())
+    panic!("no write is refused\n{}", server.log())
 }
 
-/// What the operator is told to do.
+/// The space that the error tells the operator to free.
 fn megabytes_to_free(refusal: &str) -> u64 {
     let (_, more) = refusal.split_once("Free ").unwrap();
     more.split_once(" MB more").unwrap().0.parse().unwrap()
 }
 
-/// Hazard: nobody knows why, or how much room it takes; or there is so much, and writes stay refused.
+/// Hazard: nothing says why writes are refused or how much room is missing, or writes stay refused once that
+/// much is free.
 #[test]
 fn a_disk_without_room_for_compaction_says_how_much_is_missing() {
     let home = tempfile::tempdir().unwrap();
@@ -272,7 +276,7 @@ fn a_disk_without_room_for_compaction_says_how_much_is_missing() {
     say(&format!("no room for compaction: {refusal}"));
     assert!(info(&server, "store_refusal").contains("no room for compaction"));
     assert!(server.whole_log().contains("no room for compaction"), "{}", server.log());
-    assert_eq!(server.client().line("STRLEN key:7"), Value::Int(VALUE as i64), "reads still work");
+    assert_eq!(server.client().line("STRLEN key:7"), Value::Int(VALUE as i64), "reads must still work");
     shrink(&filler, megabytes_to_free(&refusal) << 20);
     let freed = Instant::now();
     write(&mut server.client(), "more", b"v");
@@ -282,14 +286,14 @@ fn a_disk_without_room_for_compaction_says_how_much_is_missing() {
         assert_eq!(set_any(&mut server.client(), &mut rng), None, "write {n}\n{}", server.log());
     }
     assert_eq!(info(&server, "store_refusal"), "");
-    // A server starts there and is read, with room for what it writes itself.
+    // With room for its own writes, a server starts there and serves reads.
     until_no_room(&server, &mut rng, &filler);
     assert!(server.terminate(), "{}", server.log());
     fill_up(&filler, START);
     let server = tern_in(&dir, &args);
     let refusal = until_refused(&server, &mut rng);
     assert!(refusal.contains("no room for compaction"), "{refusal}");
-    assert_eq!(server.client().line("STRLEN key:7"), Value::Int(VALUE as i64), "reads still work");
+    assert_eq!(server.client().line("STRLEN key:7"), Value::Int(VALUE as i64), "reads must still work");
     shrink(&filler, megabytes_to_free(&refusal) << 20);
     write(&mut server.client(), "more", b"v");
     drop(server);

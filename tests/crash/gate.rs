@@ -1,8 +1,10 @@
-//! Hazard: a sync fails, the next one succeeds, and what the first was for is not on the disk and never will be: kernels call pages clean that
-//! they could not write, and drop them. The server goes on, and what it has answered is gone, at once or with the next loss of power.
+//! Hazard: a sync fails, the next one succeeds, and the data of the first never reaches the disk: kernels
+//! mark pages that they could not write as clean, and drop them. The server continues, and acknowledged
+//! writes are gone, at once or after the next power failure.
 //!
-//! One sync of a file of each kind fails while a server works: its bytes behind the sync before become zeros, or can be read until
-//! the power is lost. What was answered OK is there: while the server lives, after a kill, and when all is lost that was not synced.
+//! One sync of a file of each kind fails while a server works: the unsynced bytes become zeros at once, or
+//! stay readable until the power fails. Everything acknowledged must be there: while the server lives, after
+//! a kill, and after a loss of all unsynced data.
 
 use crate::ARGS;
 use crate::disk::Disk;
@@ -14,13 +16,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Files of which a sync fails.
+/// Kinds of files whose sync fails.
 const KINDS: [&str; 5] = [".log", ".sst", "MANIFEST", "TERN-LOGS", "TERN-SYNCED"];
 const MODES: [&str; 2] = ["gone", "kept"];
-/// How soon writes go on.
+/// How soon writes must resume.
 const RECOVERY: Duration = Duration::from_secs(30);
 
-/// The steps that are there, once writes go on. `least`: what was acknowledged.
+/// The number of steps stored once writes have resumed. `least`: the number acknowledged.
 fn recovered(server: &Server, least: usize, most: usize) -> usize {
     let since = Instant::now();
     while server.client().line("SET more v").is_error() {
@@ -28,19 +30,19 @@ fn recovered(server: &Server, least: usize, most: usize) -> usize {
         std::thread::sleep(Duration::from_millis(20));
     }
     let found = history::read(&mut server.client()).unwrap();
-    history::judge(&found, least, most).unwrap_or_else(|e| panic!("{e}\n{}", server.log()));
+    history::check(&found, least, most).unwrap_or_else(|e| panic!("{e}\n{}", server.log()));
     found.0
 }
 
-/// Steps until a sync has failed, and some more; how many are there, and whether a client heard of it. With `always` none that was
-/// acknowledged is missing.
+/// Runs steps until a sync has failed, and some more; returns how many are stored, and whether a client got
+/// an error. With `always` no acknowledged step is missing.
 fn steps(disk: &Disk, server: &Server, from: usize, always: bool) -> (usize, bool) {
     let (mut n, mut heard, mut left) = (from, false, None);
     let since = Instant::now();
     let mut client = server.client();
     while left != Some(0) {
-        // Some are synced once a second.
-        assert!(n < from + 5000 || since.elapsed() < RECOVERY, "no such file is synced");
+        // Some files are synced once a second.
+        assert!(n < from + 5000 || since.elapsed() < RECOVERY, "such a file must be synced");
         left = left.map(|left: usize| left - 1).or(disk.has_failed().then_some(20));
         match history::step(&mut client, n + 1) {
             Ok(()) => n += 1,
@@ -54,7 +56,7 @@ fn steps(disk: &Disk, server: &Server, from: usize, always: bool) -> (usize, boo
     (n, heard)
 }
 
-/// A server on what a loss of power leaves.
+/// Starts a server on what a power failure leaves.
 fn after(disk: &Disk, to: &Path, least: usize, most: usize, whole: bool) -> Result<(), String> {
     disk.after_a_loss(
         to,
@@ -66,14 +68,14 @@ fn after(disk: &Disk, to: &Path, least: usize, most: usize, whole: bool) -> Resu
     );
     let server =
         try_start(tern_command(to, &ARGS), &to.with_extension("log")).map_err(|e| format!("{e:?}"))?;
-    history::judge(&history::read(&mut server.client())?, least, most)?;
+    history::check(&history::read(&mut server.client())?, least, most)?;
     drop(server);
     assert_sound(to, &ARGS);
     Ok(())
 }
 
 #[test]
-fn what_is_answered_after_a_failed_sync_is_there() {
+fn acknowledged_writes_survive_a_failed_sync() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("failed syncs: TERN_SEED={seed}"));
     let mut rng = Rng::new(seed);

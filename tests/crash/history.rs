@@ -1,5 +1,5 @@
-//! A history whose every prefix is known: step `n` is one MULTI that counts to `n` and changes one kind of value. What a
-//! server holds after a crash is compared with the prefix that its counter names.
+//! A history whose every prefix is known: step `n` is one MULTI that sets a counter to `n` and changes one
+//! kind of value. The contents of a server after a crash are compared with the prefix that its counter names.
 
 use crate::support::resp::{Client, Value, request};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const KINDS: usize = 6;
 const BIGS: usize = 5;
 
-/// What the keys hold; sets as their sorted members.
+/// The contents of the keys; sets as sorted members.
 pub type State = BTreeMap<String, Vec<String>>;
 
 /// The command of step `n`.
@@ -31,7 +31,7 @@ fn big(n: usize) -> String {
     format!("big{}", n % BIGS)
 }
 
-/// What is there after `n` steps.
+/// The expected contents after `n` steps.
 pub fn after(n: usize) -> State {
     let mut state = State::new();
     for step in 1..=n {
@@ -52,7 +52,7 @@ pub fn after(n: usize) -> State {
     state
 }
 
-/// Sends step `n`; whether it was acknowledged, or else the error.
+/// Sends step `n`; returns whether it was acknowledged, or the error.
 pub fn step(client: &mut Client, n: usize) -> Result<(), String> {
     let lines = [vec!["MULTI".to_owned()], vec!["INCR".into(), "n".into()], command(n), vec!["EXEC".into()]];
     let bytes: Vec<u8> = lines.iter().flat_map(|argv| request(argv)).collect();
@@ -67,13 +67,13 @@ pub fn step(client: &mut Client, n: usize) -> Result<(), String> {
     }
 }
 
-/// Steps `from..=to`, all acknowledged.
+/// Runs steps `from..=to`, all acknowledged.
 pub fn steps(client: &mut Client, from: usize, to: usize) {
     (from..=to).for_each(|n| step(client, n).unwrap_or_else(|e| panic!("step {n}: {e}")));
 }
 
-/// What a server says that it holds: the number of steps, and everything that could be read. An error reply, or a connection
-/// closed in the middle of a reply, is what the outer error is.
+/// Reads the contents of a server: the number of steps and every key. The outer error is an error reply, or a
+/// connection closed in the middle of a reply.
 pub fn read(client: &mut Client) -> Result<(usize, State), String> {
     let n = match one(client, &["GET", "n"])? {
         Value::Nil(_) => 0,
@@ -86,10 +86,10 @@ pub fn read(client: &mut Client) -> Result<(usize, State), String> {
     Ok((n, state))
 }
 
-/// What a key holds: nothing, or its members; or an error.
+/// The contents of a key: nothing, its members, or an error.
 pub type Found = Result<Option<Vec<String>>, String>;
 
-/// What a server says of each key but the counter.
+/// Reads each key but the counter.
 pub fn read_each(client: &mut Client) -> Vec<(String, Found)> {
     let mut found = Vec::new();
     for key in keys() {
@@ -125,23 +125,23 @@ fn one(client: &mut Client, argv: &[&str]) -> Result<Value, String> {
     }
 }
 
-/// Whether a server holds exactly a prefix of the history, of `at_least` steps and at most `at_most`.
-pub fn judge(found: &(usize, State), at_least: usize, at_most: usize) -> Result<(), String> {
+/// Fails unless a server holds exactly a prefix of the history, of `at_least` to `at_most` steps.
+pub fn check(found: &(usize, State), at_least: usize, at_most: usize) -> Result<(), String> {
     let (n, state) = found;
     if !(at_least..=at_most).contains(n) {
-        return Err(format!("{n} steps are there, of at least {at_least} and at most {at_most}"));
+        return Err(format!("{n} steps are stored, expected {at_least} to {at_most}"));
     }
     let wanted = after(*n);
     let differs = wanted.keys().chain(state.keys()).find(|key| wanted.get(*key) != state.get(*key));
-    differs.map_or(Ok(()), |key| Err(format!("{key} is not what {n} steps make")))
+    differs.map_or(Ok(()), |key| Err(format!("{key} differs from its value after {n} steps")))
 }
 
 #[test]
-fn a_lost_step_and_half_of_one_are_noticed() {
-    assert_eq!(judge(&(40, after(40)), 40, 60), Ok(()));
-    assert!(judge(&(39, after(39)), 40, 60).is_err(), "acknowledged and lost");
-    assert!(judge(&(40, after(39)), 30, 60).is_err(), "half of a step");
+fn a_lost_or_half_applied_step_is_noticed() {
+    assert_eq!(check(&(40, after(40)), 40, 60), Ok(()));
+    assert!(check(&(39, after(39)), 40, 60).is_err(), "a lost acknowledged step");
+    assert!(check(&(40, after(39)), 30, 60).is_err(), "half of a step");
     let mut twice = after(40);
     twice.get_mut("log").unwrap()[0].push_str("38,");
-    assert!(judge(&(40, twice), 30, 60).is_err());
+    assert!(check(&(40, twice), 30, 60).is_err());
 }

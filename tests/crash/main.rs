@@ -1,7 +1,7 @@
-//! Hazard: what the embedded engine's directory meets in life: a loss of power, a full disk, damaged bytes, rights that are missing,
-//! two servers; and data that was acknowledged is lost, or wrong data is served as if nothing had happened.
+//! Hazard: the embedded engine's directory suffers a power failure, a full disk, damaged bytes, missing
+//! rights or a second server, and acknowledged data is lost, or wrong data is served without an error.
 //!
-//! SIGKILL is in `tests/kill.rs` and `tests/store_soak.rs`. Every test here ends with `tern check`.
+//! SIGKILL is tested in `tests/kill.rs` and `tests/store_soak.rs`. Every test here ends with `tern check`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -23,7 +23,7 @@ mod torn;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The embedded engine, whatever the other tests run on.
+/// Runs on the embedded engine even if the other tests use another one.
 const ARGS: [&str; 2] = ["--store", "local"];
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -33,7 +33,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// A copy of a directory of files.
+/// Copies a directory of files.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     files(from)
@@ -45,7 +45,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
-/// What TERN-SYNCED says: how many bytes of each file were synced.
+/// The contents of TERN-SYNCED: the number of synced bytes of each file.
 fn noted(dir: &Path) -> BTreeMap<String, usize> {
     let text = std::fs::read_to_string(dir.join("TERN-SYNCED")).unwrap();
     let pairs = text.split_ascii_whitespace().filter_map(|word| word.split_once(':'));

@@ -1,7 +1,9 @@
-//! Hazard: a file of the directory is gone, or its end, and a server starts on what is left as if that were all.
+//! Hazard: a file of the directory, or its end, is missing, and a server starts with the rest as if it were
+//! complete.
 //!
-//! Each log and each table of a directory is removed alone, and all logs together, after a kill and after a clean stop. A server refuses to
-//! start and names the file; or the file meant nothing any more, and everything is there. Logs are also cut off anywhere.
+//! Each log and each table of a directory is removed on its own, and all logs together, after a kill and
+//! after a clean stop. A server either refuses to start and names the file, or the file was no longer needed
+//! and everything is there. Logs are also cut off anywhere.
 
 use crate::history;
 use crate::support::say;
@@ -12,17 +14,18 @@ use std::time::{Duration, Instant};
 
 const STEPS: usize = 150;
 
-/// With tables, and some logs that are not flushed.
+/// A directory with tables and some unflushed logs.
 fn directory(dir: &Path, fsync: &str, stop: bool) {
     let args = [&ARGS[..], &["--appendfsync", fsync, "--store-write-buffer-size", "512kb"]].concat();
     let mut server = tern_in(dir, &args);
     history::steps(&mut server.client(), 1, STEPS);
-    // A log is known within about a second, and what was synced of it.
+    // The note covers a log and its synced length within about a second.
     std::thread::sleep(Duration::from_millis(2500));
     if stop { assert!(server.terminate()) } else { server.kill() }
 }
 
-/// Whether a server on the directory without `removed` says which file it misses; else everything is there.
+/// Whether a server on the directory without `removed` refuses to start and names it; otherwise everything
+/// must be there.
 fn is_refused(sound: &Path, removed: &[PathBuf]) -> bool {
     let dir = sound.with_extension("without");
     copy(sound, &dir);
@@ -37,7 +40,7 @@ fn is_refused(sound: &Path, removed: &[PathBuf]) -> bool {
         }
         Ok(server) => {
             let found = history::read(&mut server.client()).unwrap();
-            history::judge(&found, STEPS, STEPS).unwrap_or_else(|e| panic!("without {removed:?}: {e}"));
+            history::check(&found, STEPS, STEPS).unwrap_or_else(|e| panic!("without {removed:?}: {e}"));
             false
         }
     };
@@ -46,7 +49,7 @@ fn is_refused(sound: &Path, removed: &[PathBuf]) -> bool {
 }
 
 #[test]
-fn a_store_that_misses_a_file_names_it_and_does_not_start_empty() {
+fn a_store_with_a_missing_file_names_it_and_does_not_start_empty() {
     let home = tempfile::tempdir().unwrap();
     for (fsync, stop) in [("always", false), ("everysec", false), ("no", false), ("always", true)] {
         let dir = home.path().join(format!("{fsync}-{stop}"));
@@ -55,24 +58,24 @@ fn a_store_that_misses_a_file_names_it_and_does_not_start_empty() {
         let logs: Vec<PathBuf> =
             all.iter().filter(|f| f.extension().is_some_and(|e| e == "log")).cloned().collect();
         let tables = all.iter().filter(|f| f.extension().is_some_and(|e| e == "sst"));
-        assert!(!is_refused(&dir, &[]), "nothing is missing");
+        assert!(!is_refused(&dir, &[]), "no file is missing");
         let refused: Vec<bool> = logs.iter().map(|log| is_refused(&dir, std::slice::from_ref(log))).collect();
         say(&format!("  {fsync}, stopped: {stop}: {} logs, refused without: {refused:?}", logs.len()));
         assert_eq!(refused.last(), Some(&!stop), "without the newest log");
         assert_eq!(is_refused(&dir, &logs), !stop, "without any log");
-        // One that was being written when the server was killed means nothing yet.
+        // A log that was being written at the kill need not exist yet.
         let refused = tables.filter(|table| is_refused(&dir, std::slice::from_ref(table))).count();
         assert!(refused > 0 || !stop, "without a table: {all:?}");
     }
 }
 
-/// How long a cut log may be, from what is refused on. With `no` nobody knows what was synced.
+/// The lengths to which a log of `length` bytes is cut.
 fn lengths(length: u64) -> [u64; 7] {
     [0, 1, 7, length / 3, length / 2, length - 100, length - 1]
 }
 
 #[test]
-fn a_log_that_was_cut_off_is_named_where_it_was_synced() {
+fn a_log_cut_off_in_its_synced_part_is_named() {
     let home = tempfile::tempdir().unwrap();
     for fsync in ["always", "everysec", "no"] {
         let dir = home.path().join(fsync);
@@ -89,19 +92,19 @@ fn a_log_that_was_cut_off_is_named_where_it_was_synced() {
                 std::fs::File::options().write(true).open(&cut).unwrap().set_len(left).unwrap();
                 match try_start(tern_command(&copied, &ARGS), &copied.with_extension("log")) {
                     Err(refused) => {
-                        // The oldest may be in tables, and not yet removed.
+                        // The oldest log may already be in tables but not removed yet.
                         assert!(refused.status == Some(1) && refused.said.contains(".log"), "{refused:?}");
                         let synced = refused.said.contains("had been synced");
                         assert!(fsync == "no" || log != newest || synced, "{fsync}, {left}: {refused:?}");
                         if synced {
                             assert!(refused.said.contains(&name(log)), "{refused:?}");
-                            follow_the_advice(&copied, &refused.said);
+                            follow_advice(&copied, &refused.said);
                         }
                     }
                     Ok(server) => {
                         let found = history::read(&mut server.client()).unwrap();
                         let least = if fsync == "no" { 0 } else { STEPS };
-                        history::judge(&found, least, STEPS)
+                        history::check(&found, least, STEPS)
                             .unwrap_or_else(|e| panic!("{fsync}, {left} bytes of {}: {e}", log.display()));
                         started += 1;
                     }
@@ -114,7 +117,7 @@ fn a_log_that_was_cut_off_is_named_where_it_was_synced() {
 }
 
 /// Cuts the log where the refusal says so, and starts.
-pub fn follow_the_advice(dir: &Path, said: &str) {
+pub fn follow_advice(dir: &Path, said: &str) {
     let words: Vec<&str> = said.split_whitespace().collect();
     let at = words.iter().position(|word| *word == "truncate").unwrap_or_else(|| panic!("no advice: {said}"));
     let (length, file) = (words[at + 2], words[at + 3].trim_end_matches(','));
@@ -130,12 +133,12 @@ pub fn follow_the_advice(dir: &Path, said: &str) {
     let (status, said) = tern_check(dir, &ARGS);
     assert_eq!(status, Some(0), "{said}");
     let server = try_start(tern_command(dir, &ARGS), &dir.with_extension("log")).unwrap();
-    history::judge(&history::read(&mut server.client()).unwrap(), 0, STEPS).unwrap();
+    history::check(&history::read(&mut server.client()).unwrap(), 0, STEPS).unwrap();
 }
 
-/// A server that goes on writes behind the hole, or to a file without a name.
+/// A server that continues writes after the hole, or to a file without a name.
 #[test]
-fn a_log_that_is_cut_off_or_removed_under_a_server_is_named_afterwards() {
+fn a_log_cut_off_or_removed_under_a_server_is_named_at_the_next_start() {
     let home = tempfile::tempdir().unwrap();
     for eighths in [None, Some(0), Some(1), Some(4), Some(7)] {
         let dir = home.path().join(format!("{eighths:?}"));
@@ -157,22 +160,22 @@ fn a_log_that_is_cut_off_or_removed_under_a_server_is_named_afterwards() {
         }
         history::steps(&mut server.client(), 41, 80);
         let found = history::read(&mut server.client()).unwrap();
-        history::judge(&found, 80, 80).unwrap();
+        history::check(&found, 80, 80).unwrap();
         server.kill();
         let said = try_start(tern_command(&dir, &ARGS), &home.path().join("log")).err().unwrap().said;
         assert!(said.contains(&name(&log)), "{eighths:?}: {said}");
         match eighths {
             None => assert!(said.contains("is missing"), "{said}"),
-            // Nothing is left of it.
+            // The file is empty.
             Some(0) => assert!(said.contains("is damaged at byte 0"), "{said}"),
-            Some(_) => follow_the_advice(&dir, &said),
+            Some(_) => follow_advice(&dir, &said),
         }
     }
 }
 
-/// Whoever has read what is said can go on without what is gone.
+/// An operator who follows the message can continue without the lost data.
 #[test]
-fn the_advice_of_a_refusal_helps() {
+fn following_the_advice_of_a_refusal_starts_the_server() {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
     let args = [&ARGS[..], &["--appendfsync", "always"]].concat();
@@ -192,5 +195,5 @@ fn the_advice_of_a_refusal_helps() {
     let (status, said) = tern_check(&dir, &ARGS);
     assert_eq!(status, Some(0), "{said}");
     let server = try_start(tern_command(&dir, &ARGS), &home.path().join("log")).unwrap();
-    history::judge(&history::read(&mut server.client()).unwrap(), 20, 20).unwrap();
+    history::check(&history::read(&mut server.client()).unwrap(), 20, 20).unwrap();
 }

@@ -1,8 +1,8 @@
-//! Hazard: TERN-SYNCED says what was synced, and is itself a file that can be lost, old, torn or another store's: a server refuses to start on a
-//! sound store, or starts on one whose log has lost what was acknowledged.
+//! Hazard: TERN-SYNCED records what was synced, but can itself be lost, outdated, torn or another store's: a
+//! server refuses to start on a sound store, or starts on one whose log has lost acknowledged data.
 
 use crate::history;
-use crate::missing::follow_the_advice;
+use crate::missing::follow_advice;
 use crate::support::resp::Client;
 use crate::support::say;
 use crate::support::server::{Server, assert_sound, tern_command, tern_in, try_start};
@@ -19,7 +19,7 @@ fn server(dir: &Path, fsync: &str) -> Server {
     tern_in(dir, &[&ARGS[..], &["--appendfsync", fsync, "--store-write-buffer-size", "512kb"]].concat())
 }
 
-/// Waits until the note knows all that is synced by itself.
+/// Waits until the note covers everything that is synced.
 fn settle(dir: &Path, fsync: &str) {
     let since = Instant::now();
     let newest = || files(dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "log")).unwrap();
@@ -30,19 +30,19 @@ fn settle(dir: &Path, fsync: &str) {
     }
 }
 
-/// How many steps a server on the directory holds, at least `least`; or what it says instead.
+/// The number of steps that a server on the directory holds, at least `least`; or its refusal.
 fn start(dir: &Path, least: usize) -> Result<usize, String> {
     let server =
         try_start(tern_command(dir, &ARGS), &dir.with_extension("log")).map_err(|refused| refused.said)?;
     let found = history::read(&mut server.client()).unwrap();
-    history::judge(&found, least, usize::MAX).unwrap_or_else(|e| panic!("{dir:?}: {e}"));
+    history::check(&found, least, usize::MAX).unwrap_or_else(|e| panic!("{dir:?}: {e}"));
     history::step(&mut server.client(), found.0 + 1).unwrap();
     drop(server);
     assert_sound(dir, &ARGS);
     Ok(found.0)
 }
 
-/// What can become of the note on a disk that loses or confuses it, whose store is sound. `old`: what it said before.
+/// States in which a disk may leave the note of a sound store. `old`: its earlier contents.
 fn confused(new: &[u8], old: &[u8]) -> Vec<(&'static str, Option<Vec<u8>>)> {
     vec![
         ("as it is", Some(new.to_vec())),
@@ -63,7 +63,7 @@ fn put(dir: &Path, note: Option<&[u8]>) {
 }
 
 #[test]
-fn a_sound_store_starts_whatever_became_of_the_note() {
+fn a_sound_store_starts_whatever_the_note_says() {
     let home = tempfile::tempdir().unwrap();
     let mut started = 0;
     for (fsync, stop) in POLICIES.into_iter().flat_map(|fsync| [(fsync, false), (fsync, true)]) {
@@ -103,9 +103,10 @@ fn a_sound_store_starts_whatever_became_of_the_note() {
     say(&format!("  {started} started"));
 }
 
-/// The kernel writes the note back before the end of the log: what it claims was synced, so a log that is shorter has lost it.
+/// The kernel writes the note back before the end of the log: the note claims more than the log has, so the
+/// log has lost data.
 #[test]
-fn a_log_that_is_older_than_the_note_is_refused() {
+fn a_log_older_than_the_note_is_refused() {
     let home = tempfile::tempdir().unwrap();
     for fsync in ["always", "everysec"] {
         let dir = home.path().join(fsync);
@@ -120,13 +121,14 @@ fn a_log_that_is_older_than_the_note_is_refused() {
         std::fs::copy(dir.join(NAME), old.join(NAME)).unwrap();
         let said = start(&old, 0).unwrap_err();
         assert!(said.contains(".log is damaged at byte") && said.contains("had been synced"), "{said}");
-        follow_the_advice(&old, &said);
+        follow_advice(&old, &said);
         assert_eq!(start(&dir, 20), Ok(20));
         std::fs::remove_dir_all(&old).unwrap();
     }
 }
 
-/// Numbers of logs and manifests are alike in all stores. What it says of another's is wrong, and either is noticed or says too little.
+/// All stores use the same numbers for logs and manifests. A note of another store is wrong: either that is
+/// noticed, or it claims too little.
 #[test]
 fn the_note_of_another_store_hides_nothing() {
     let home = tempfile::tempdir().unwrap();
@@ -145,10 +147,10 @@ fn the_note_of_another_store_hides_nothing() {
     assert_eq!(start(&large.0, large.1), Ok(STEPS));
 }
 
-/// Copies that `cp` makes: of a stopped store all is there; of a running one a prefix that has what was acknowledged before, or a refusal
-/// whose advice leads to one.
+/// A copy made by `cp`: of a stopped store it is complete; of a running one it holds a prefix with everything
+/// acknowledged before, or is refused with advice that leads to one.
 #[test]
-fn a_copy_made_by_cp_starts_or_says_what_is_wrong() {
+fn a_copy_made_by_cp_starts_or_names_the_problem() {
     let home = tempfile::tempdir().unwrap();
     let (mut started, mut refused) = (0, 0);
     for fsync in POLICIES {
@@ -180,11 +182,11 @@ fn a_copy_made_by_cp_starts_or_says_what_is_wrong() {
     say(&format!("  of running servers: {started} started, {refused} refused"));
 }
 
-/// Steps while the directory is copied file by file; how many there are then.
+/// Runs steps while the directory is copied file by file; returns the number of steps then.
 fn while_copying(dir: &Path, to: &Path, client: &mut Client, mut sent: usize) -> usize {
     std::fs::create_dir_all(to).unwrap();
     for file in files(dir) {
-        // One that has been removed meanwhile is one that cp complains about.
+        // `cp` complains about a file removed in the meantime.
         let _ = std::fs::copy(&file, to.join(name(&file)));
         history::steps(client, sent + 1, sent + 2);
         sent += 2;

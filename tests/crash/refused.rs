@@ -1,4 +1,4 @@
-//! Hazard: a server starts where it must not, harms what it finds there, or does not say what is wrong.
+//! Hazard: a server starts where it must not, harms the files that it finds, or does not say what is wrong.
 
 use crate::history;
 use crate::room::Mount;
@@ -8,14 +8,16 @@ use crate::{ARGS, files};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What a server says that must not start in `dir`.
+/// The message of a server that must not start in `dir`.
 fn refused(dir: &Path, home: &Path) -> Refused {
-    try_start(tern_command(dir, &ARGS), &home.join("refused.log")).err().expect("a server that starts here")
+    try_start(tern_command(dir, &ARGS), &home.join("refused.log"))
+        .err()
+        .expect("the server must refuse to start")
 }
 
 fn holds(server: &Server, steps: usize) {
     let found = history::read(&mut server.client()).unwrap();
-    history::judge(&found, steps, steps).unwrap();
+    history::check(&found, steps, steps).unwrap();
 }
 
 #[test]
@@ -40,7 +42,7 @@ fn a_second_server_on_a_directory_is_refused_and_the_first_goes_on() {
     assert_sound(&dir, &ARGS);
 }
 
-/// A directory whose files may be read and not written; undone when dropped.
+/// A directory whose files may be read but not written; undone when dropped.
 enum ReadOnly<'a> {
     Mount(&'a Mount),
     Rights(&'a Path),
@@ -52,7 +54,7 @@ impl<'a> ReadOnly<'a> {
             Some(mount) => mount.read_only(true).then_some(ReadOnly::Mount(mount)),
             None => {
                 rights(dir, 0o555, 0o444);
-                // Root may write in spite of that.
+                // Root may write in spite of the mode.
                 let may_write = std::fs::write(dir.join("PROBE"), "").is_ok();
                 let this = ReadOnly::Rights(dir);
                 (!may_write).then_some(this)
@@ -79,7 +81,7 @@ fn rights(dir: &Path, of_dir: u32, of_files: u32) {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_refused_and_left_as_it_is() {
+fn a_read_only_directory_is_refused_and_left_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let mount = Mount::new(&home.path().join("disk"), 64 << 20);
     let dir = home.path().join("disk/data");
@@ -103,7 +105,7 @@ fn a_directory_that_cannot_be_written_is_refused_and_left_as_it_is() {
         assert!(text.contains("Read-only file system") || text.contains("Permission denied"), "{text}");
     }
     assert_eq!(status, Some(2), "{check}");
-    assert_eq!(files(&dir), before, "it left something behind");
+    assert_eq!(files(&dir), before, "the refused server left files behind");
     let server = tern_in(&dir, &ARGS);
     holds(&server, 100);
     drop(server);
@@ -111,7 +113,7 @@ fn a_directory_that_cannot_be_written_is_refused_and_left_as_it_is() {
 }
 
 #[test]
-fn a_directory_that_is_none_is_named() {
+fn a_path_that_is_no_directory_is_named() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
     std::fs::write(&file, "x").unwrap();

@@ -1,4 +1,5 @@
-//! A place with little space: a small file system of its own where that may be mounted, or a limit on the size of files.
+//! A place with little space: a small file system, or a limit on the size of files where mounting is not
+//! allowed.
 
 use crate::ARGS;
 use crate::support::server::{Server, tern_command, try_start};
@@ -8,20 +9,20 @@ use std::process::{Command, Stdio};
 
 const SIZE: u64 = 24 << 20;
 const BALLAST: usize = 12 << 20;
-/// Longest file in 512-byte blocks, as `ulimit -f` counts.
+/// The longest file in 512-byte blocks, as in `ulimit -f`.
 const BLOCKS: u64 = 4096;
 
 /// A mounted tmpfs. Unmounted when dropped.
 pub struct Mount(PathBuf);
 
 impl Mount {
-    /// A file system of `bytes`; none where this user may not mount.
+    /// A file system of `bytes`; None if this user may not mount.
     pub fn new(at: &Path, bytes: u64) -> Option<Self> {
         std::fs::create_dir_all(at).unwrap();
         run("mount", &["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"], at)
             .then(|| Mount(at.to_owned()))
     }
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.0
     }
@@ -43,16 +44,16 @@ fn run(program: &str, args: &[&str], at: &Path) -> bool {
     status.is_ok_and(|s| s.success())
 }
 
-/// See the module.
+/// The place.
 pub enum Room {
-    /// What takes the space is a file beside the data.
+    /// A small file system, filled by a ballast file beside the data.
     Disk { mount: Mount },
-    /// No file may grow beyond [`BLOCKS`].
+    /// A limit: no file may grow beyond [`BLOCKS`].
     Files { dir: PathBuf },
 }
 
 impl Room {
-    /// A small file system, or where there can be none a limit.
+    /// A small file system, or a limit where mounting is impossible.
     pub fn new(home: &Path) -> Option<Self> {
         let place = home.join("small");
         if let Some(mount) = Mount::new(&place, SIZE) {
@@ -70,21 +71,21 @@ impl Room {
         );
         None
     }
-    /// What it is, for people.
+    /// A description for messages.
     pub fn name(&self) -> &'static str {
         match self {
             Room::Disk { .. } => "a small file system",
             Room::Files { .. } => "a limit on the size of files",
         }
     }
-    /// Where the data is.
+    /// The data directory.
     pub fn dir(&self) -> PathBuf {
         match self {
             Room::Disk { mount } => mount.0.join("data"),
             Room::Files { dir } => dir.join("data"),
         }
     }
-    /// A server that feels the limit.
+    /// Starts a server under the limit.
     pub fn start(&self, log: &Path) -> Server {
         std::fs::create_dir_all(self.dir()).unwrap();
         let tern = tern_command(&self.dir(), &ARGS);

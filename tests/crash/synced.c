@@ -1,15 +1,15 @@
-/* Writes down to the file that TERN_SYNCED names what a loss of power leaves for sure, preloaded under a server:
+/* Records what a power failure is certain to leave, in the file named by TERN_SYNCED. Preloaded under a server:
  *
- *   F <bytes> <inode> <path>     a file was synced, and was so long before
- *   D <path>                     a directory was synced, and before that had the entries that follow
- *   E <inode> <name>             (a link to each file is kept in the directory that TERN_LINKS names, for what is removed later)
+ *   F <bytes> <inode> <path>     a file was synced, with this length before the sync
+ *   D <path>                     a directory was synced, with the following entries before the sync
+ *   E <inode> <name>             (the directory named by TERN_LINKS keeps a link to each file, for files removed later)
  *
- * What is written while a sync runs does not count. With TERN_FORGETS_ENTRIES directories are never synced.
+ * Bytes written during a sync do not count. With TERN_FORGETS_ENTRIES directories are never synced.
  *
- * The file that TERN_GATE names holds "<part of a path> <mode>" and makes the next sync of such a file fail. Its bytes that were not synced before
- * never get to the disk, though later syncs succeed: with mode "gone" they are zeros from now on, with "kept" they can still be read.
+ * The file named by TERN_GATE holds "<part of a path> <mode>" and makes the next sync of such a file fail. Its unsynced bytes never
+ * reach the disk, even if later syncs succeed: with mode "gone" they are zeros from now on, with "kept" they can still be read.
  *
- * As long as there is the file that TERN_FULL names, the disk has no room for files with what it holds in their path, and says so slowly. */
+ * While the file named by TERN_FULL exists, the disk has no room for files whose path contains its text, and reports that slowly. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ static struct { ino_t inode; off_t length; int lost; } known[FILES];
 static int files;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The place of a file in `known`. */
+/* The index of a file in `known`. */
 static int place(ino_t inode) {
     for (int at = 0; at < files; at++)
         if (known[at].inode == inode) return at;
@@ -37,7 +37,7 @@ static int place(ino_t inode) {
     return files++;
 }
 
-/* Another link to a file, so that no later file gets its inode, and passes for this one. */
+/* Another link to a file, so that no later file reuses its inode. */
 static void keep(const char *path, ino_t inode) {
     char to[4200];
     const char *links = getenv("TERN_LINKS");
@@ -52,7 +52,7 @@ static void note(const char *text, size_t size) {
     close(out);
 }
 
-/* What is to be noted of a directory once it is synced. */
+/* The record of a directory's sync. */
 static char *entries(const char *path, size_t *size) {
     char *text = NULL, file[4096];
     FILE *out = open_memstream(&text, size);
@@ -70,7 +70,7 @@ static char *entries(const char *path, size_t *size) {
     return text;
 }
 
-/* Whether this sync is the one that fails, and how: 0, 'g' or 'k'. */
+/* Whether this sync must fail, and how: 0, 'g' or 'k'. */
 static int gate(const char *path) {
     const char *name = getenv("TERN_GATE");
     char part[256], mode[16];
@@ -82,7 +82,7 @@ static int gate(const char *path) {
     return mode[0];
 }
 
-/* Loses what was not synced of the file. Tern's own files are written anew before they are synced again. */
+/* Loses the file's unsynced bytes. Tern rewrites its own files before it syncs them again. */
 static void lose(int fd, int at, const char *path, off_t length, int mode) {
     static const char zeros[4096];
     known[at].lost = !strstr(path, "TERN-");
@@ -131,7 +131,7 @@ static int synced(const char *name, int fd) {
     return result;
 }
 
-/* Whether there is no room for the file. */
+/* Whether the disk has no room for the file. */
 static int is_full(int fd) {
     const char *name = getenv("TERN_FULL");
     char part[256], link[64], path[4096];

@@ -1,8 +1,9 @@
-//! Hazard: a table of the store is cut off or removed, and keys that were in it are absent, or another value of them is served: an older one
-//! from another table.
+//! Hazard: a table of the store is cut off or removed, and its keys seem absent, or an older value of them is
+//! served from another table.
 //!
-//! Under a server that is stopped: none starts, and the table is named. Under one that runs: what it answers is right, or an error that says
-//! that data is corrupt, also once it has compacted what is left.
+//! If this happens while the server is stopped, no server starts, and the error names the table. If it
+//! happens under a running server, each reply is right or an error that reports corrupt data, also once the
+//! rest is compacted.
 
 use crate::history;
 use crate::support::resp::Value;
@@ -13,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 const STEPS: usize = 200;
-/// Nothing is kept in memory.
+/// Keeps nothing in memory.
 const COLD: [&str; 6] =
     ["--store-cache-size", "1mb", "--store-value-cache-size", "0", "--store-write-buffer-size", "256kb"];
 
-/// What a client hears of a store that has met damage in its own work: RocksDB takes no more writes, and what is damaged cannot be opened again.
+/// The errors of a store that has met damage in its own work: RocksDB accepts no more writes, and the damaged
+/// store cannot be reopened.
 const SAYS: [&str; 3] = ["corrupt data", "MISCONF", "commit result unknown"];
 
 /// A stopped store with several tables.
@@ -33,7 +35,7 @@ fn directory(dir: &Path) -> Vec<PathBuf> {
     tables
 }
 
-/// Lengths to which a table is cut: inside of its blocks, of its footer, and nothing.
+/// Lengths to which a table is cut: inside its blocks, inside its footer, and nothing.
 fn lengths(length: u64) -> [u64; 6] {
     [0, 1, length / 3, length - 4096.min(length - 1), length - 20, length - 1]
 }
@@ -43,7 +45,7 @@ fn cut(table: &Path, length: u64) {
 }
 
 #[test]
-fn a_store_with_a_table_that_is_cut_off_or_gone_does_not_start() {
+fn a_store_with_a_truncated_or_missing_table_does_not_start() {
     let home = tempfile::tempdir().unwrap();
     let sound = home.path().join("sound");
     let mut refused = 0;
@@ -67,7 +69,7 @@ fn a_store_with_a_table_that_is_cut_off_or_gone_does_not_start() {
     say(&format!("  {refused} tables cut off or removed: none started"));
 }
 
-/// How many keys are refused, with what each refusal says; the others are right.
+/// The number of keys refused, with the text of each refusal; all other keys are right.
 fn refused(server: &Server, says: &[&str]) -> usize {
     let wanted = history::after(STEPS);
     let mut refused = 0;
@@ -84,7 +86,7 @@ fn refused(server: &Server, says: &[&str]) -> usize {
 }
 
 #[test]
-fn a_table_that_is_cut_off_or_removed_under_a_server_is_never_served_wrong() {
+fn a_table_truncated_or_removed_under_a_server_is_never_served_wrong() {
     let home = tempfile::tempdir().unwrap();
     let sound = home.path().join("sound");
     let tables = directory(&sound);
@@ -102,7 +104,8 @@ fn a_table_that_is_cut_off_or_removed_under_a_server_is_never_served_wrong() {
             }
         }
         outcomes.push((part, refused(&server, &["corrupt data"])));
-        // Writes make tables, and tables are compacted: with what is damaged. Then no write is taken, and the store is not opened again.
+        // Writes create tables, which are compacted with the damaged ones. Then writes fail, and the store is
+        // not reopened.
         let writes = (0..40).map(|n| server.client().line(&format!("SET more:{n} {}", "x".repeat(60_000))));
         let heard: Vec<String> = writes.filter(Value::is_error).map(|e| format!("{e:?}")).collect();
         let clear = |said: &String| SAYS.iter().any(|part| said.contains(part));
@@ -111,13 +114,13 @@ fn a_table_that_is_cut_off_or_removed_under_a_server_is_never_served_wrong() {
         refused(&server, &SAYS[..1]);
         assert!(
             since.elapsed() < Duration::from_secs(2),
-            "nobody waits for what is damaged: {:?}",
+            "no client waits for damaged data: {:?}",
             since.elapsed()
         );
         drop(server);
         std::fs::remove_dir_all(&dir).unwrap();
     }
     say(&format!("  (quarters left, or 9 for removed; keys refused): {outcomes:?}"));
-    assert!(outcomes[0].1 > 0, "nothing of an empty table is refused: {outcomes:?}");
-    assert_eq!(outcomes[4].1, 0, "what is open can be read though it has no name");
+    assert!(outcomes[0].1 > 0, "an empty table must cause refusals: {outcomes:?}");
+    assert_eq!(outcomes[4].1, 0, "an open table can be read after its removal");
 }

@@ -1,9 +1,10 @@
-//! Hazard: power is lost, and of what was written since the last sync some pages are on disk and others are not: the server loses
-//! what it had called durable, shows half of a command, or skips one in the middle and goes on behind it.
+//! Hazard: power fails, and some of the pages written since the last sync are on disk while others are not:
+//! the server loses durable data, shows half of a command, or skips one in the middle and continues after it.
 //!
-//! A server runs above `synced.c`, which knows how long each file was at its last sync. Copies of its directory are damaged behind that
-//! point, in every way that a disk may: cut off, zeroed, pages missing in the middle. A server starts on each such copy, and holds a prefix
-//! of the history that has every durable step. Where one byte in front of that point is lost with the rest, none starts.
+//! The server runs above `synced.c`, which knows how long each file was at its last sync. Copies of its
+//! directory are damaged after that point, in every way a disk may: cut off, zeroed, pages missing in the
+//! middle. A server starts on each copy and holds a prefix of the history with every durable step. If a
+//! single byte before that point is lost too, none starts.
 
 use crate::disk::Disk;
 use crate::history;
@@ -18,18 +19,19 @@ use std::path::Path;
 const PAGE: usize = 4096;
 const ROUNDS: u64 = 2;
 
-/// What is sure about a crashed directory.
+/// The known facts about a crashed directory.
 struct Crashed {
-    /// Bytes of each file that are synced; what is not named is not.
+    /// The number of synced bytes of each file; files not listed have none.
     synced: BTreeMap<String, usize>,
-    /// What TERN-SYNCED said at some moments. It is not synced, so a loss of power leaves any of them.
+    /// Contents of TERN-SYNCED at some moments. The file is not synced, so a power failure may leave any of
+    /// them.
     noted: Vec<Vec<u8>>,
-    /// Steps that were durable, and all that were sent.
+    /// The number of durable steps, and of all steps sent.
     durable: usize,
     sent: usize,
 }
 
-/// Some steps are synced and answered, more are only answered, then the process is killed.
+/// Some steps are synced and acknowledged, more are only acknowledged, then the process is killed.
 fn crash(disk: &Disk, rng: &mut Rng, buffer: &str) -> Crashed {
     let mut server = disk.start(&["--store-write-buffer-size", buffer]);
     let mut client = server.client();
@@ -55,24 +57,24 @@ fn crash(disk: &Disk, rng: &mut Rng, buffer: &str) -> Crashed {
     Crashed { synced, noted, durable, sent }
 }
 
-/// What a loss of power leaves of what was not synced.
+/// The remains of unsynced bytes after a power failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loss {
     /// The file ends where it was synced.
     All,
-    /// It ends somewhere behind.
+    /// It ends somewhere after that.
     Cut,
     /// It ends at a page.
     CutAtPage,
-    /// From somewhere on there are zeros.
+    /// It is zero from some byte on.
     Zeros,
-    /// From a page on there are zeros.
+    /// It is zero from some page on.
     ZeroPages,
-    /// It ends in zeros that nobody wrote.
+    /// It ends in zeros that were never written.
     Longer,
-    /// One page is missing, and what comes behind it is there.
+    /// One page is missing; the pages after it are there.
     Hole,
-    /// Every other page or so is missing.
+    /// About every other page is missing.
     Holes,
 }
 
@@ -88,7 +90,7 @@ const LOSSES: [Loss; 8] = [
 ];
 
 impl Loss {
-    /// `bytes` after the loss, of which the first `synced` are sure.
+    /// `bytes` after the loss; the first `synced` of them are durable.
     fn of(self, mut bytes: Vec<u8>, synced: usize, rng: &mut Rng) -> Vec<u8> {
         let at = synced + rng.below(bytes.len() - synced + 1);
         let page = (at / PAGE * PAGE).max(synced);
@@ -114,7 +116,7 @@ impl Loss {
     }
 }
 
-/// Damages everything in `dir` that was not synced; in how many logs.
+/// Damages all unsynced data in `dir`; returns the number of logs damaged.
 fn lose(dir: &Path, synced: &BTreeMap<String, usize>, loss: Loss, rng: &mut Rng) -> usize {
     let mut logs = 0;
     for path in files(dir) {
@@ -134,7 +136,7 @@ fn lose(dir: &Path, synced: &BTreeMap<String, usize>, loss: Loss, rng: &mut Rng)
 }
 
 #[test]
-fn what_was_synced_survives_every_loss_of_what_was_not() {
+fn synced_data_survives_every_loss_of_unsynced_data() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     let rounds = env_number("TERN_TORN_ROUNDS").unwrap_or(ROUNDS);
     say(&format!("torn writes: TERN_SEED={seed}, {rounds} rounds"));
@@ -149,10 +151,10 @@ fn what_was_synced_survives_every_loss_of_what_was_not() {
             let torn = room.path().join("torn");
             copy(&disk.dir(), &torn);
             let logs = lose(&torn, &crashed.synced, loss, &mut rng);
-            assert!(logs > 0, "nothing was unsynced");
+            assert!(logs > 0, "no round had unsynced data");
             let noted = rng.below(crashed.noted.len());
             std::fs::write(torn.join("TERN-SYNCED"), &crashed.noted[noted]).unwrap();
-            let outcome = judge(&torn, &crashed);
+            let outcome = check(&torn, &crashed);
             let outcome = outcome.unwrap_or_else(|e| panic!("round {round}, {loss:?}, note {noted}: {e}"));
             *outcomes.entry((format!("{loss:?}"), outcome)).or_default() += 1;
             std::fs::remove_dir_all(&torn).unwrap();
@@ -161,11 +163,11 @@ fn what_was_synced_survives_every_loss_of_what_was_not() {
     say(&format!("  {outcomes:?}"));
 }
 
-fn judge(dir: &Path, crashed: &Crashed) -> Result<&'static str, String> {
+fn check(dir: &Path, crashed: &Crashed) -> Result<&'static str, String> {
     let server = try_start(tern_command(dir, &ARGS), &dir.with_extension("log"))
         .map_err(|refused| format!("refused: {refused:?}"))?;
     let found = history::read(&mut server.client())?;
-    history::judge(&found, crashed.durable, crashed.sent)?;
+    history::check(&found, crashed.durable, crashed.sent)?;
     let mut client = server.client();
     history::step(&mut client, found.0 + 1)?;
     drop(server);
@@ -173,9 +175,9 @@ fn judge(dir: &Path, crashed: &Crashed) -> Result<&'static str, String> {
     Ok(if found.0 == crashed.sent { "all there" } else { "a prefix" })
 }
 
-/// The server is not lenient instead: where a byte is missing of what it knows to be synced, it does not start.
+/// The server is not too lenient: if a byte that it knows to be synced is missing, it does not start.
 #[test]
-fn a_loss_of_what_was_synced_is_refused() {
+fn a_loss_of_synced_data_is_refused() {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("losses of what was synced: TERN_SEED={seed}"));
     let mut rng = Rng::new(seed);
@@ -200,7 +202,8 @@ fn a_loss_of_what_was_synced_is_refused() {
             }
             std::fs::write(torn.join(&name), rest).unwrap();
             let said = try_start(tern_command(&torn, &ARGS), &torn.with_extension("log"));
-            let said = said.err().unwrap_or_else(|| panic!("{name} without {from}..{to} is served")).said;
+            let said =
+                said.err().unwrap_or_else(|| panic!("{name} without {from}..{to} must not be served")).said;
             assert!(said.contains(&name) && said.contains("is damaged at byte"), "{from}..{to}: {said}");
             refused += 1;
             std::fs::remove_dir_all(&torn).unwrap();

@@ -1,14 +1,15 @@
-//! ACL against redis-server: random users, what they may run, what they are told, and what is kept of it.
+//! ACL against redis-server: random users, the commands that they may run, the replies that they get, and the
+//! log of refusals.
 //!
-//! How the rules about commands are shown is left out: Redis 7.0 derives a description from bits and the commands that it has,
-//! later versions and Tern keep the rules as they were given.
+//! The description of rules about commands is not compared: Redis 7.0 derives it from bits and the commands
+//! that it has; later versions and Tern keep the rules as they were given.
 
 use crate::support::resp::{Client, Value, text};
 use crate::support::rng::Rng;
 use crate::support::server::{redis, tern};
 use crate::support::{env_number, say};
 
-/// Rules, `$` stands for a key or channel pattern.
+/// Rules; `$` stands for a key or channel pattern.
 const RULES: &[&str] = &[
     "on",
     "off",
@@ -88,7 +89,7 @@ const RULES: &[&str] = &[
 const PATTERNS: &[&str] = &["k*", "a", "key:[ab]", "x?", "k1"];
 const KEYS: &[&str] = &["k1", "k2", "a", "b", "key:a", "key:c", "xy"];
 
-/// Commands whose rights are asked.
+/// Commands whose permissions are checked.
 const LINES: &[&str] = &[
     "GET $",
     "SET $ v",
@@ -176,7 +177,7 @@ const LINES: &[&str] = &[
     "acl",
 ];
 
-/// A word for each `$`, from `words`.
+/// Replaces each `$` by a word of `words`.
 fn filled(rng: &mut Rng, template: &str, words: &[&str]) -> String {
     let mut parts = template.split('$');
     let mut out = parts.next().unwrap_or_default().to_owned();
@@ -193,7 +194,7 @@ struct Both {
 }
 
 impl Both {
-    /// The reply of both, which is the same.
+    /// The reply, which is the same from both.
     fn same(&mut self, argv: &[&str]) -> Value {
         let (redis, tern) = (self.redis.run(argv), self.tern.run(argv));
         assert_eq!(text(&tern.raw), text(&redis.raw), "{argv:?}: Tern, redis-server");
@@ -206,7 +207,7 @@ impl Both {
         }
     }
 
-    /// GETUSER but for the rules about commands.
+    /// GETUSER without the rules about commands.
     fn same_user(&mut self, name: &str) {
         let without = |value: Value| {
             let mut items = value.items().map(<[Value]>::to_vec).unwrap_or_default();
@@ -235,7 +236,7 @@ fn hide_commands(items: &mut Vec<Value>) {
 }
 
 #[test]
-fn users_may_do_what_they_may_in_redis() {
+fn users_have_the_same_rights_as_in_redis() {
     let Some(redis) = redis("ACL differential test") else { return };
     let tern = tern(&[]);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
@@ -266,7 +267,7 @@ fn users_may_do_what_they_may_in_redis() {
     assert!(allowed > 300 && refused > 300, "{allowed} allowed, {refused} refused");
 }
 
-/// Facts of an ACL LOG entry that do not depend on the clock or the connection.
+/// The facts of an ACL LOG entry that do not depend on the clock or the connection.
 fn log_facts(entry: &Value) -> Vec<Value> {
     let items = entry.items().unwrap();
     let known = [b"count".as_slice(), b"reason", b"context", b"object", b"username"];
@@ -274,7 +275,7 @@ fn log_facts(entry: &Value) -> Vec<Value> {
     pairs.flat_map(<[Value]>::to_vec).collect()
 }
 
-/// What bob tries.
+/// Commands that bob tries.
 const TRIED: &[&str] = &[
     "AUTH bob wrong",
     "AUTH nobody pw",
@@ -309,7 +310,7 @@ const TRIED: &[&str] = &[
     "ACL WHOAMI",
 ];
 
-/// What an administrator asks afterwards.
+/// Commands that an administrator runs afterwards.
 const ASKED: &[&str] = &[
     "ACL LOG RESET",
     "ACL LOG",
@@ -337,7 +338,7 @@ const ASKED: &[&str] = &[
 ];
 
 #[test]
-fn refusals_are_told_and_kept_as_in_redis() {
+fn refusals_are_answered_and_logged_as_in_redis() {
     let Some(redis) = redis("ACL refusals") else { return };
     let tern = tern(&[]);
     let mut admin = Both { redis: redis.client(), tern: tern.client() };

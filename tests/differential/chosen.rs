@@ -1,7 +1,8 @@
-//! Answers that a server chooses: SPOP, SRANDMEMBER, RANDOMKEY, pages of SCAN and SSCAN; and DBSIZE, which may count keys that have expired.
+//! Replies that the server chooses: SPOP, SRANDMEMBER, RANDOMKEY, pages of SCAN and SSCAN; and DBSIZE, which
+//! may count expired keys.
 //!
-//! In a transaction redis-server is asked for what it must be, in the same EXEC: [`lines`] are sent there in place of the line, and
-//! [`judge`] reads what they say. What Tern popped is removed there, so what follows compares.
+//! In a transaction, redis-server runs [`lines`] in place of the line in the same EXEC, and [`is_valid`]
+//! checks Tern's reply by their replies. They also remove what Tern popped, so later replies can be compared.
 
 use crate::generate::{Argv, Kind};
 use crate::run::members;
@@ -10,12 +11,12 @@ use std::collections::BTreeSet;
 
 /// A COUNT that walks over everything in one call of redis-server.
 const ALL: &str = "10000000";
-/// A key that no template names: SMEMBERS of it says what an empty set looks like in the protocol of the connection.
+/// A key that no template names: SMEMBERS of it shows an empty set in the protocol of the connection.
 const NOBODY: &str = "a key that is never made";
-/// Members that SSCAN may answer at once, because the set has a small form.
+/// The number of members that SSCAN may return at once because the set has a small form.
 const SMALL: usize = 512;
 
-/// What redis-server runs in place of `argv`, to which Tern has answered `tern`.
+/// The lines that redis-server runs in place of `argv`, to which Tern has answered `tern`.
 pub fn lines(kind: Kind, argv: &Argv, tern: &Value) -> Vec<Argv> {
     let own = argv.clone();
     let of = |words: &[&[u8]]| words.iter().map(|w| w.to_vec()).collect::<Argv>();
@@ -35,9 +36,9 @@ pub fn lines(kind: Kind, argv: &Argv, tern: &Value) -> Vec<Argv> {
     }
 }
 
-/// Whether Tern's answer is one that redis-server could have given. None: they must be equal, or differ as other lines may.
-/// `typed`: whether both speak one protocol, so that an array is no set.
-pub fn judge(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: bool) -> Option<bool> {
+/// Whether redis-server could have given Tern's reply. None: the replies must be equal, or differ as other
+/// lines may. `typed`: whether both use one protocol, so that an array is not a set.
+pub fn is_valid(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: bool) -> Option<bool> {
     let alike = |a: &Value, b: &Value| !typed || std::mem::discriminant(a) == std::mem::discriminant(b);
     match (kind, redis) {
         (Kind::Pop, [card, removed, empty]) => {
@@ -76,7 +77,8 @@ pub fn judge(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: bool
     }
 }
 
-/// Whether a page of Tern's may be as long. SCAN never answers more than COUNT; SSCAN answers as many as that, but for small sets.
+/// Whether a page of Tern's may have this length. SCAN never returns more than COUNT; SSCAN neither, except
+/// for small sets.
 pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
     let options = &argv[place(argv) + 1..];
     let word = |name: &str| {
@@ -92,7 +94,7 @@ pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
         && (ended || word("MATCH").is_some() || length == count)
 }
 
-/// Where a line of SCAN or SSCAN has its cursor.
+/// The position of the cursor in a line of SCAN or SSCAN.
 pub fn place(argv: &Argv) -> usize {
     if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 }
 }
@@ -102,23 +104,23 @@ pub fn starts(argv: &Argv) -> bool {
     argv.get(place(argv)).is_some_and(|cursor| cursor == b"0")
 }
 
-/// Cursor and names of a page.
+/// The cursor and names of a page.
 pub fn page(value: &Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
     let [cursor, items] = value.items()? else { return None };
     Some((cursor.bytes()?.to_vec(), members(items)?))
 }
 
-/// Whether SRANDMEMBER may say a member twice.
+/// Whether SRANDMEMBER may return a member twice.
 pub fn may_repeat(argv: &Argv) -> bool {
     argv.get(2).is_some_and(|n| n.starts_with(b"-"))
 }
 
-/// Whether nothing is in there twice.
+/// Whether no element occurs twice.
 pub fn unique(all: &[Vec<u8>]) -> bool {
     all.iter().collect::<BTreeSet<_>>().len() == all.len()
 }
 
-/// How many members a SPOP wants. None: nothing that a server takes for a number.
+/// The number of members that a SPOP requests. None: not a number that servers accept.
 fn wanted(argv: &Argv) -> Option<usize> {
     let Some(count) = argv.get(2) else { return Some(1) };
     let n: usize = std::str::from_utf8(count).ok()?.parse().ok()?;

@@ -1,19 +1,20 @@
-//! Where two replies may differ, and why: orders that Redis leaves open, clocks, and the deliberate differences.
+//! Where two replies may differ, and why: orders that Redis leaves open, clocks, and the deliberate
+//! differences.
 
 use crate::generate::Argv;
 use crate::support::resp::Value;
 
-/// A difference from Redis 7.0 that is meant.
+/// A deliberate difference from Redis 7.0.
 pub struct Difference {
-    /// Short name, printed with how often it was met.
+    /// A short name, printed with the number of occurrences.
     pub name: &'static str,
-    /// Why Tern does not answer the same bytes.
+    /// Why Tern does not reply with the same bytes.
     pub reason: &'static str,
     /// Whether the line `(words, redis, tern)` is an example of it.
     pub applies: fn(&[&str], &Value, &Value) -> bool,
 }
 
-/// All deliberate differences. Nothing else may differ.
+/// All deliberate differences. Replies may not differ in any other way.
 pub const DELIBERATE: &[Difference] = &[
     Difference {
         name: "small sets are listpacks",
@@ -36,7 +37,7 @@ pub const DELIBERATE: &[Difference] = &[
         },
     },
     Difference {
-        name: "error lines are text",
+        name: "error lines are UTF-8",
         reason: "an argument that an error line quotes is shown as UTF-8, as clients decode it; Redis copies its bytes",
         applies: |_, redis, tern| match (redis, tern) {
             (Value::Error(redis), Value::Error(tern)) => {
@@ -46,7 +47,7 @@ pub const DELIBERATE: &[Difference] = &[
         },
     },
     Difference {
-        name: "options are text",
+        name: "options are UTF-8",
         reason: "CONFIG SET refuses bytes that are not UTF-8 before it looks at the option",
         applies: |line, redis, tern| {
             let refused = tern.bytes().is_some_and(|b| b.ends_with(b"is not valid UTF-8"));
@@ -55,7 +56,7 @@ pub const DELIBERATE: &[Difference] = &[
     },
     Difference {
         name: "HELLO does all or nothing",
-        reason: "all options are read before one is applied, as Redis does since 7.2: a wrong option is told before a \
+        reason: "all options are read before one is applied, as Redis does since 7.2: a wrong option fails before a \
                  wrong password",
         applies: |line, redis, tern| {
             let begins = |v: &Value, with: &[u8]| v.bytes().is_some_and(|b| b.starts_with(with));
@@ -68,13 +69,13 @@ pub const DELIBERATE: &[Difference] = &[
         name: "an EXEC is encoded in one protocol",
         reason: "HELLO inside MULTI is done after the commands on keys, and changes the protocol for the whole reply of \
                  EXEC, not from its own element on: a reply in two protocols is of no use to a client",
-        // Told from other EXECs by its queue: see `compare_exec`.
+        // Recognized by the queue of the EXEC: see `compare_exec`.
         applies: |_, _, _| false,
     },
     Difference {
-        name: "WATCH sees a key that BITFIELD makes",
-        reason: "a BITFIELD whose writes all overflow (OVERFLOW FAIL) makes or lengthens its key, which Redis does not tell \
-                 those who watch it; here what EXISTS or STRLEN can tell, WATCH can",
+        name: "WATCH sees a key that BITFIELD creates",
+        reason: "a BITFIELD whose writes all overflow (OVERFLOW FAIL) makes or lengthens its key, which Redis hides from \
+                 clients that watch it; here WATCH notices what EXISTS and STRLEN show",
         // EXEC ran on one side only, so the sequence ends there: see `run::parting`.
         applies: |_, _, _| false,
     },
@@ -110,7 +111,7 @@ pub const DELIBERATE: &[Difference] = &[
         applies: |line, redis, tern| is(line, "CLIENT PAUSE") && !redis.is_error() && tern.is_error(),
     },
     Difference {
-        name: "what only this server can say",
+        name: "facts of one server",
         reason: "version, ids, addresses, clocks, the list of commands, the allocator",
         applies: |line, redis, tern| {
             let own = [
@@ -135,24 +136,25 @@ pub const DELIBERATE: &[Difference] = &[
     },
 ];
 
-/// Commands whose replies have no order.
-/// Of SORT it is the order of equals and of members that are not sorted: `sort.rs` compares what has one.
+/// Commands whose replies have no order. For SORT this is the order of equal members and of unsorted ones:
+/// `sort.rs` compares defined orders.
 const UNORDERED: &[&str] =
     &["SMEMBERS", "SINTER", "SUNION", "SDIFF", "KEYS", "COMMAND LIST", "SORT", "SORT_RO"];
 
-/// Replies that say when a key ends, from a server's own clock, and their milliseconds. The second two are times since the epoch.
+/// Replies that say when a key expires, by the server's own clock, and their unit in milliseconds. The last
+/// two are times since the epoch.
 const CLOCKED: [(&str, i64); 4] = [("TTL", 1000), ("PTTL", 1), ("EXPIRETIME", 1000), ("PEXPIRETIME", 1)];
 
-/// Milliseconds since the epoch that only lines with a time since the epoch give a key: see `generate::expiry`.
+/// Milliseconds since the epoch that only lines with an absolute expiry give a key: see `generate::expiry`.
 pub const ABSOLUTE: std::ops::Range<i64> = 4_000_000_000_000..4_200_000_000_000;
 
-/// Seconds that a server may take to do what no reply tells.
+/// Seconds that a server may take for work that no reply reports.
 pub const PATIENCE: u64 = 30;
 
-/// How two replies to a line compare.
+/// The result of comparing two replies to a line.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The same.
+pub enum Comparison {
+    /// They are the same.
     Same,
     /// A deliberate difference, by its index.
     Meant(usize),
@@ -160,49 +162,50 @@ pub enum Verdict {
     Differ,
 }
 
-/// Compares the replies to `argv`; `queued` are the lines that an EXEC ran. `apart`: milliseconds by which lives may differ.
-pub fn compare(argv: &Argv, queued: &[Argv], redis: &Value, tern: &Value, apart: u64) -> Verdict {
+/// Compares the replies to `argv`; `queued` are the lines that an EXEC ran. `apart`: milliseconds by which
+/// expiries may differ.
+pub fn compare(argv: &Argv, queued: &[Argv], redis: &Value, tern: &Value, apart: u64) -> Comparison {
     let line: Vec<String> = argv.iter().take(8).map(|a| String::from_utf8_lossy(a).to_uppercase()).collect();
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
     if redis == tern || same_unordered(&line, redis, tern) || same_clock(&line, redis, tern, apart) {
-        return Verdict::Same;
+        return Comparison::Same;
     }
     if is(&line, "EXEC") {
         return compare_exec(queued, redis, tern, apart);
     }
     let meant = DELIBERATE.iter().position(|d| (d.applies)(&line, redis, tern));
-    meant.map_or(Verdict::Differ, Verdict::Meant)
+    meant.map_or(Comparison::Differ, Comparison::Meant)
 }
 
-fn compare_exec(queued: &[Argv], redis: &Value, tern: &Value, apart: u64) -> Verdict {
-    let (Value::Array(redis), Value::Array(tern)) = (redis, tern) else { return Verdict::Differ };
+fn compare_exec(queued: &[Argv], redis: &Value, tern: &Value, apart: u64) -> Comparison {
+    let (Value::Array(redis), Value::Array(tern)) = (redis, tern) else { return Comparison::Differ };
     if redis.len() != tern.len() || redis.len() != queued.len() {
-        return Verdict::Differ;
+        return Comparison::Differ;
     }
-    let mut verdict = Verdict::Same;
+    let mut comparison = Comparison::Same;
     let hellos = queued.iter().position(|argv| argv[0].eq_ignore_ascii_case(b"HELLO"));
     let encoded = DELIBERATE.iter().position(|d| d.name.starts_with("an EXEC is encoded"));
     for (n, ((argv, redis), tern)) in queued.iter().zip(redis).zip(tern).enumerate() {
         if let (Some(which), true) = (encoded, hellos.is_some())
             && redis != tern
         {
-            // What it says is the same, in whichever protocol; HELLO's own answer names the server.
-            verdict = Verdict::Meant(which);
+            // The meaning is the same in either protocol; HELLO's own reply names the server.
+            comparison = Comparison::Meant(which);
             let (redis, tern) = (in_resp2(redis), in_resp2(tern));
-            if hellos == Some(n) || !matches!(compare(argv, &[], &redis, &tern, apart), Verdict::Differ) {
+            if hellos == Some(n) || !matches!(compare(argv, &[], &redis, &tern, apart), Comparison::Differ) {
                 continue;
             }
         }
         match compare(argv, &[], redis, tern, apart) {
-            Verdict::Differ => return Verdict::Differ,
-            Verdict::Meant(which) => verdict = Verdict::Meant(which),
+            Comparison::Differ => return Comparison::Differ,
+            Comparison::Meant(which) => comparison = Comparison::Meant(which),
             _ => {}
         }
     }
-    verdict
+    comparison
 }
 
-/// As the older protocol says it.
+/// The same reply in RESP2.
 fn in_resp2(value: &Value) -> Value {
     let all = |items: &[Value]| Value::Array(items.iter().map(in_resp2).collect());
     match value {
@@ -238,7 +241,8 @@ fn same_clock(line: &[&str], redis: &Value, tern: &Value, apart: u64) -> bool {
     a.abs_diff(b) <= apart.div_ceil(*unit as u64)
 }
 
-/// Whether two times since the epoch, in milliseconds, or -1 of a key that stays, are not of the same life.
+/// Whether two expiry times in ms since the epoch, or -1 for a key without one, do not belong to the same
+/// expiry.
 pub fn times_differ(a: i64, b: i64, apart: u64) -> bool {
     a != b && (a < 0 || b < 0 || ABSOLUTE.contains(&a) || ABSOLUTE.contains(&b) || a.abs_diff(b) > apart)
 }

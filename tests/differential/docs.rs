@@ -1,5 +1,5 @@
-//! The facts of COMMAND DOCS, on a redis-server 8.6: group, since, what is deprecated, and the arguments' names, types, tokens, flags and key
-//! specifications. Its sentences are its own.
+//! The facts of COMMAND DOCS, against a redis-server 8.6: group, since, deprecation, and the arguments'
+//! names, types, tokens, flags and key specifications. The summaries are Tern's own.
 
 use crate::support::resp::Value;
 use crate::support::say;
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const FACTS: [&str; 4] = ["since", "group", "doc_flags", "deprecated_since"];
 
 const REFUSED: &str = "refused: nothing reads its arguments";
-const SYSTEM: &str = "Redis does not tell its arguments, or tells them as one";
+const SYSTEM: &str = "Redis does not document its arguments, or documents them as one";
 
 /// Rows whose arguments differ on purpose, and why.
 const MEANT: &[(&str, &str)] = &[
@@ -41,7 +41,7 @@ fn find<'a>(pairs: &'a [(Vec<u8>, Value)], name: &str) -> Option<&'a Value> {
     pairs.iter().find(|(key, _)| key == name.as_bytes()).map(|(_, value)| value)
 }
 
-/// What a server says of each command and subcommand.
+/// A server's documentation of each command and subcommand.
 fn all(reply: &Value) -> Docs {
     let mut out = Docs::new();
     for (label, docs) in pairs(reply) {
@@ -98,5 +98,5 @@ fn command_docs_have_the_facts_of_redis_8_6() {
     assert!(compared >= 270, "only {compared} commands are in both");
     assert!(complaints.is_empty(), "{} facts differ\n{}", complaints.len(), complaints.join("\n"));
     let idle: Vec<_> = MEANT.iter().map(|(name, _)| *name).filter(|name| !used.contains(name)).collect();
-    assert!(idle.is_empty(), "these do not differ any more: {idle:?}");
+    assert!(idle.is_empty(), "these no longer differ: {idle:?}");
 }

@@ -1,4 +1,4 @@
-//! DUMP here and RESTORE in redis-server, and the other way round: what arrives is what left.
+//! DUMP here and RESTORE in redis-server, and the reverse: values arrive unchanged.
 
 use crate::support::resp::{Client, text};
 use crate::support::rng::Rng;
@@ -79,7 +79,7 @@ fn values_move_to_redis_and_back() {
     let (mut redis, mut tern) = (redis.client(), tern.client());
     let keys = fill(&mut redis, &mut Rng::new(seed));
     assert_eq!(fill(&mut tern, &mut Rng::new(seed)), keys);
-    // The same bytes, but for what Redis compresses and the order in a hash table.
+    // The bytes are equal, except for values that Redis compresses and the order in a hash table.
     let (mut same, mut packed) = (0, 0);
     for key in &keys {
         let dumps = [&mut redis, &mut tern].map(|c| c.run(&["DUMP", key]).value.bytes().unwrap().to_vec());

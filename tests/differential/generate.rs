@@ -1,38 +1,39 @@
 //! Random command lines from templates.
 //!
-//! A template is a command line in which `$x` stands for a random argument of a kind (see [`argument`]), `$x+` for
-//! one to four of them, `($x $y)+` for pairs, and `{A|B $x}` for none to three of its alternatives in any order.
-//! One line in ten is then damaged: an argument is dropped, doubled, replaced by a hostile one, or added.
+//! A template is a command line in which `$x` stands for a random argument of a kind (see [`argument`]),
+//! `$x+` for one to four of them, `($x $y)+` for pairs, and `{A|B $x}` for none to three of its alternatives
+//! in any order. One line in ten is then damaged: an argument is dropped, doubled, replaced by a hostile one,
+//! or added.
 //!
-//! Expiries lie far away, or in the past, so that no reply depends on how fast a server is; the ones that do pass
-//! are steps of their own that wait until they have.
+//! Expiries are far in the future or in the past, so that no reply depends on a server's speed; keys that do
+//! expire are steps of their own that wait until they have.
 
 use crate::large;
 use crate::support::rng::Rng;
 use crate::words::{DIGESTS, GLOBS, HOSTILE, KEYS, MEMBERS, PAYLOADS, VALUES, WORDS};
 
-/// Command lines, each with its weight.
+/// Command lines with weights.
 pub type Templates = &'static [(usize, &'static str)];
 
 /// A command and its arguments.
 pub type Argv = Vec<Vec<u8>>;
 
-/// What the driver does with a line.
+/// How the driver handles a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Send it, compare the replies.
+    /// Send it and compare the replies.
     Plain,
-    /// SCAN or SSCAN: follow the cursor to the end, compare what was found.
+    /// SCAN or SSCAN: follow the cursor to the end and compare the names found.
     Scan,
     /// SPOP: check that it popped members, then make both sides equal.
     Pop,
     /// SRANDMEMBER: check that it returned members.
     Sample,
-    /// RANDOMKEY: check that it is a key.
+    /// RANDOMKEY: check that it returned a key.
     RandomKey,
-    /// DBSIZE: keys that have expired may count until they are collected, so ask again for a while.
+    /// DBSIZE: expired keys may count until they are collected, so ask again for a while.
     Count,
-    /// Send it, then wait until the 20 ms of life that it gives have passed.
+    /// Send it, then wait until its expiry of 20 ms has passed.
     Lapse,
     /// CLIENT REPLY OFF, the line, CLIENT REPLY ON.
     Silent,
@@ -41,7 +42,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether redis-server may get it only when Tern has answered, inside MULTI: see `late.rs`.
+    /// Whether redis-server may get the line only after Tern has answered, inside MULTI: see `late.rs`.
     pub fn is_chosen(self) -> bool {
         matches!(self, Kind::Scan | Kind::Pop | Kind::Sample | Kind::RandomKey | Kind::Count | Kind::Lapse)
     }
@@ -52,7 +53,7 @@ impl Kind {
 pub struct Step {
     /// Which of the two connections.
     pub conn: usize,
-    /// What to do.
+    /// How to handle the line.
     pub kind: Kind,
     /// The line.
     pub argv: Argv,
@@ -287,7 +288,7 @@ pub const TEMPLATES: Templates = &[
     (4, "DISCARD"),
 ];
 
-/// Lines whose key is gone 20 ms later.
+/// Lines whose key expires 20 ms later.
 const LAPSING: &[&str] = &[
     "SET $k $v PX 20",
     "PSETEX $k 20 $v",
@@ -298,7 +299,7 @@ const LAPSING: &[&str] = &[
     "SET $k $v XX PX 20",
 ];
 
-/// The names of all commands that templates make, in upper case.
+/// The names of all commands that templates generate, in upper case.
 pub fn covered() -> impl Iterator<Item = &'static str> {
     TEMPLATES.iter().filter_map(|(_, t)| t.split(' ').next()).filter(|name| !name.starts_with('$'))
 }
@@ -335,7 +336,7 @@ fn step(rng: &mut Rng, templates: Templates, conn: usize) -> Step {
     Step { conn, kind, argv }
 }
 
-/// How the driver runs a line.
+/// How the driver handles a line.
 pub fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
     match argv[0].to_ascii_uppercase().as_slice() {
         b"SCAN" | b"SSCAN" => Kind::Scan,
@@ -480,7 +481,8 @@ fn offset(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Far enough for a string of several pieces, now and then. (The last possible bit would make both hold 512 MB.)
+/// Occasionally large enough for a string of several pieces. (The last possible bit would make both hold 512
+/// MB.)
 fn bit_offset(rng: &mut Rng) -> Vec<u8> {
     match rng.below(24) {
         0 => rng
@@ -491,7 +493,8 @@ fn bit_offset(rng: &mut Rng) -> Vec<u8> {
     }
 }
 
-/// Far in the future or in the past, in seconds or milliseconds, relative or absolute. Two are never close.
+/// Far in the future or in the past, in seconds or milliseconds, relative or absolute. No two are close to
+/// each other.
 fn expiry(rng: &mut Rng, kind: u8) -> Vec<u8> {
     if rng.one_in(5) {
         let hostile: &[&[u8]] = &[
@@ -545,7 +548,8 @@ fn damage(rng: &mut Rng, argv: &mut Argv) {
     }
 }
 
-/// A damaged line must neither stop the oracle, nor have it close idle connections, nor ask for everything that it has.
+/// A damaged line must not stop the oracle, make it close idle connections, or request everything that it
+/// has.
 fn harmless(argv: &mut Argv) {
     let stops = |words: &[Vec<u8>]| !words.iter().any(|w| w.eq_ignore_ascii_case(b"ABORT") || w == b"foo");
     match argv[0].as_slice() {
@@ -562,7 +566,7 @@ fn harmless(argv: &mut Argv) {
     }
 }
 
-/// A damaged line must not give a key a life that ends during the test.
+/// A damaged line must not give a key an expiry that passes during the test.
 fn far_expiry(argv: &mut Argv) {
     let timed: &[&[u8]] = &[b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE", b"RESTORE"];
     if !timed.contains(&argv[0].as_slice()) {

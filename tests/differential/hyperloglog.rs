@@ -1,11 +1,11 @@
-//! HyperLogLogs of every size, and broken ones: replies and stored bytes, against redis-server's.
+//! HyperLogLogs of every size, and broken ones: replies and stored bytes must equal redis-server's.
 
 use crate::support::resp::{Client, Reply, text};
 use crate::support::rng::Rng;
 use crate::support::server::{redis, tern};
 use crate::support::{env_number, say};
 
-/// Both servers, which must agree on all that is said to them.
+/// Both servers, which must agree on every reply.
 struct Both {
     redis: Client,
     tern: Client,
@@ -48,7 +48,7 @@ fn element(rng: &mut Rng) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_are_those_of_redis() {
+fn stored_bytes_equal_those_of_redis() {
     let Some(redis) = redis("HyperLogLog differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
@@ -79,7 +79,8 @@ fn bytes_are_those_of_redis() {
     }
 }
 
-/// Where the last run lacks its second byte, redis-server overwrites the zero behind its string, and reads that later.
+/// If the last run lacks its second byte, redis-server overwrites the zero after its string and reads that
+/// later.
 fn ends_inside_a_run(bytes: &[u8]) -> bool {
     let mut at = 16;
     while let Some(byte) = bytes.get(at) {
@@ -89,7 +90,7 @@ fn ends_inside_a_run(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn broken_ones_are_noticed_where_redis_notices() {
+fn broken_hyperloglogs_are_refused_as_by_redis() {
     let Some(redis) = redis("broken HyperLogLog differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
@@ -103,7 +104,7 @@ fn broken_ones_are_noticed_where_redis_notices() {
         both.add("a", (0..many).map(|_| element(&mut rng)));
         let mut bytes = both.bytes("a");
         for _ in 0..1 + rng.below(4) {
-            // The header, or anywhere.
+            // Damages the header, or any byte.
             let at = if rng.one_in(4) { rng.below(16) } else { rng.below(bytes.len()) };
             bytes[at] = rng.next() as u8;
         }

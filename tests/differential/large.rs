@@ -1,5 +1,6 @@
-//! Sets of many chunks: 48 000 members, half of them far from each other (22 bytes each, so that a chunk holds a few hundred and a page of
-//! 256 KiB half of them), the others words and numbers close to each other. All that is done with sets is done with these, inside MULTI too.
+//! Sets of many chunks: 48 000 members, half of them far apart (22 bytes each, so that a chunk holds a few
+//! hundred and a page of 256 KiB half of them), the others words and numbers close together. Every set
+//! operation runs on these, inside MULTI too.
 
 use crate::generate::{Argv, Kind, Step, Templates, sequence};
 use crate::run::{Ports, Tally, run};
@@ -7,15 +8,15 @@ use crate::support::rng::Rng;
 use crate::support::server::{redis, tern};
 use crate::support::{env_number, say};
 
-/// Keys of such sets.
+/// The keys of these sets.
 pub const KEYS: &[&[u8]] = &[b"l1", b"l2", b"l3"];
-/// Members that there are.
+/// The number of possible members.
 pub const UNIVERSE: usize = 48_000;
-/// Members in one SADD of those that fill the sets.
+/// Members per SADD while the sets are filled.
 const FILL: usize = 6_000;
 const STEPS: usize = 150;
 
-/// By weight. `$R` are hundreds or thousands of members.
+/// Lines by weight. `$R` stands for hundreds or thousands of members.
 const LINES: Templates = &[
     (10, "SADD $K $R"),
     (8, "SREM $K $R"),
@@ -62,7 +63,7 @@ pub fn member(n: usize) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Many that follow each other.
+/// Consecutive members.
 pub fn many(rng: &mut Rng) -> Argv {
     let count = [100, 700, 3000][rng.below(3)];
     let from = rng.below(UNIVERSE - count);
@@ -82,7 +83,7 @@ fn steps(rng: &mut Rng) -> Vec<Step> {
 }
 
 #[test]
-fn sets_of_many_chunks_are_those_of_redis() {
+fn sets_of_many_chunks_match_redis() {
     let Some(redis) = redis("large sets differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let seed = env_number("TERN_SEED").or(env_number("TERN_DIFF_SEED")).unwrap_or_else(Rng::any_seed);

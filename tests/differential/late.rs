@@ -1,8 +1,9 @@
-//! MULTI with lines whose answers are chosen (see `chosen.rs`), or whose keys lapse behind EXEC.
+//! MULTI with lines whose replies are chosen (see `chosen.rs`), or whose keys expire after EXEC.
 //!
-//! From the first such line on redis-server gets the rest of the transaction only when Tern has run it: both have begun it and watch the same
-//! keys, and what a server says to a line that it queues depends on nothing that changes. When Tern has answered EXEC, redis-server gets the
-//! lines and those that tell whether Tern chose well.
+//! From the first such line on, redis-server gets the rest of the transaction only after Tern has run it:
+//! both have begun the transaction and watch the same keys, and a server's reply to a line that it queues
+//! depends on nothing that changes. Once Tern has answered EXEC, redis-server gets the lines, and those that
+//! check Tern's choice.
 
 use crate::chosen;
 use crate::generate::{Argv, Kind, Step};
@@ -10,7 +11,7 @@ use crate::run::{Both, COUNTED, DATABASES, Mismatch, Outcome, Ports, Tally, memb
 use crate::support::resp::{Client, Reply, Value};
 use std::time::{Duration, Instant};
 
-/// Behind so long what [`Kind::Lapse`] makes has expired.
+/// The time after which keys made by [`Kind::Lapse`] have expired.
 pub const LAPSED: Duration = Duration::from_millis(25);
 
 /// A line that Tern has answered in a transaction and redis-server has not seen.
@@ -28,11 +29,11 @@ impl Late {
 }
 
 impl Both {
-    /// One line behind (or of) the first that redis-server gets late.
+    /// Handles a line after the first that redis-server gets late, or that first line.
     pub fn line_late(&mut self, ports: Ports, at: usize, step: &Step, tally: &mut Tally) -> Outcome<()> {
         let name = step.argv[0].to_ascii_uppercase();
         let ends = match name.as_slice() {
-            // With arguments it ends the transaction, too.
+            // With arguments it ends the transaction too.
             b"EXEC" => true,
             b"DISCARD" | b"RESET" => step.argv.len() == 1,
             b"QUIT" => true,
@@ -64,10 +65,10 @@ impl Both {
         Ok(())
     }
 
-    /// Sends `sent` to redis-server for a line that Tern has answered, and compares what they say.
+    /// Sends `sent` to redis-server for a line that Tern has answered, and compares the replies.
     fn catch_up(&mut self, line: &Late, sent: &Argv, tally: &mut Tally) -> Outcome<()> {
         let redis = self.redis.try_run(sent).expect("redis-server answers");
-        self.judge(line.at, &line.argv, &redis, &line.tern, tally)
+        self.compare_line(line.at, &line.argv, &redis, &line.tern, tally)
     }
 
     fn exec_late(&mut self, ports: Ports, at: usize, exec: &Argv, tally: &mut Tally) -> Outcome<()> {
@@ -85,7 +86,7 @@ impl Both {
         })?;
         let answers = if let Value::Array(answers) = &tern.value { answers.as_slice() } else { &[] };
         let mut answers = answers.iter().skip(before);
-        // Of each line of the queue how many redis-server got for it.
+        // For each line of the queue, the number of lines that redis-server got for it.
         let mut twins = vec![(Kind::Plain, 1); before];
         for line in &late {
             let answer = if line.is_queued() { answers.next() } else { None };
@@ -97,7 +98,7 @@ impl Both {
         let redis = self.redis.try_run(exec).expect("redis-server answers");
         tally.took(self.began.elapsed());
         tally.late += late.iter().filter(|line| line.is_queued() && line.kind.is_chosen()).count();
-        self.judge_exec(at, exec, &twins, (&redis, &tern), tally)?;
+        self.compare_chosen_exec(at, exec, &twins, (&redis, &tern), tally)?;
         if let Some(lapsing) = late.iter().rfind(|line| line.kind == Kind::Lapse && line.argv.len() > 1) {
             std::thread::sleep(LAPSED);
             self.expect_same(at, &vec![b"EXISTS".to_vec(), lapsing.argv[1].clone()])?;
@@ -105,8 +106,8 @@ impl Both {
         Ok(())
     }
 
-    /// Compares EXECs of which redis-server's has more replies.
-    fn judge_exec(
+    /// Compares EXECs; redis-server's has more replies.
+    fn compare_chosen_exec(
         &mut self,
         at: usize,
         exec: &Argv,
@@ -116,14 +117,14 @@ impl Both {
     ) -> Outcome<()> {
         let queued = self.queued.clone().unwrap_or_default();
         let (Value::Array(theirs), Value::Array(ours)) = (&redis.value, &tern.value) else {
-            return self.judge(at, exec, redis, tern, tally);
+            return self.compare_line(at, exec, redis, tern, tally);
         };
         let typed = !queued.iter().any(|argv| argv[0].eq_ignore_ascii_case(b"HELLO"));
         let (mut rest, mut folded) = (theirs.as_slice(), Vec::new());
         for (((kind, lines), argv), answer) in twins.iter().zip(&queued).zip(ours) {
             let Some((said, more)) = rest.split_at_checked(*lines) else { break };
             rest = more;
-            let fits = chosen::judge(*kind, argv, said, answer, typed);
+            let fits = chosen::is_valid(*kind, argv, said, answer, typed);
             if fits == Some(false) {
                 let (redis, tern) = (format!("{said:?}"), format!("{answer:?} in MULTI"));
                 return Err(Mismatch { step: at, argv: argv.clone(), redis, tern });
@@ -132,11 +133,11 @@ impl Both {
         }
         folded.extend_from_slice(rest);
         let folded = Reply { raw: redis.raw.clone(), value: Value::Array(folded) };
-        self.judge(at, exec, &folded, tern, tally)
+        self.compare_line(at, exec, &folded, tern, tally)
     }
 }
 
-/// Waits until neither server counts a key that has expired: they remove those in their own time.
+/// Waits until neither server counts expired keys: each removes them at its own pace.
 fn settle(ports: Ports) {
     let since = Instant::now();
     let clean = |port: u16| {

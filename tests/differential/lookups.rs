@@ -1,9 +1,9 @@
-//! `keyspace_hits` and `keyspace_misses`: which commands count which keys is Redis' own list, so it is asked.
+//! `keyspace_hits` and `keyspace_misses`: Redis decides which commands count which keys, so it is the oracle.
 
 use crate::support::resp::Client;
 use crate::support::server::{redis, tern};
 
-/// What is there before each line: a string, an integer, a bit more, two sets.
+/// The state before each line: a string, an integer, a longer string, two sets.
 const STATE: &[&str] = &[
     "FLUSHALL",
     "SELECT 0",
@@ -17,10 +17,11 @@ const STATE: &[&str] = &[
     "PFADD h2 b c",
 ];
 
-/// A key that has expired, for the lines that name it. The others would meet it or not, as the servers' sweeps come.
+/// An expired key, for the lines that name it. Other lines would meet it or not, depending on the servers'
+/// sweeps.
 const EXPIRED: &str = "SET gone v PX 1";
 
-/// Each is run alone on the state; `x` and `y` are keys that do not exist.
+/// Each runs on its own on the state; `x` and `y` are missing keys.
 const LINES: &[&str] = &[
     "GET s",
     "GET x",
@@ -207,7 +208,7 @@ fn lookups(client: &mut Client) -> (u64, u64) {
     (field("hits"), field("misses"))
 }
 
-/// Hits and misses that `lines` add to the state.
+/// Hits and misses that `lines` add to those of the state.
 fn counted(client: &mut Client, lines: &[&str]) -> (u64, u64) {
     STATE.iter().for_each(|line| drop(client.line(line)));
     if lines.iter().any(|line| line.contains("gone")) {
@@ -237,6 +238,6 @@ fn hits_and_misses_equal_those_of_redis() {
             }
         }
     }
-    assert!(some > 100, "the oracle counted next to nothing: {some}");
+    assert!(some > 100, "the oracle counted too little: {some}");
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }

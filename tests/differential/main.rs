@@ -1,9 +1,10 @@
 //! Random command sequences on Tern and on a real redis-server: the replies must be equal byte for byte.
 //!
-//! Sorted where Redis leaves the order open; what differs on purpose is listed in `differences.rs`.
-//! A run is a row of sequences, each from an empty state and from a seed of its own. The seed is always printed:
-//! `TERN_SEED=<seed> cargo test --test differential` repeats a run, `TERN_SEQUENCE=<n>` only one sequence of it;
-//! `TERN_DIFF_COMMANDS` says how many commands. A mismatch is printed with the shortest sequence that still shows it.
+//! Replies are sorted where Redis leaves the order open; `differences.rs` lists the deliberate differences. A
+//! run consists of sequences, each from an empty state and from a seed of its own. The seed is always
+//! printed: `TERN_SEED=<seed> cargo test --test differential` repeats a run, `TERN_SEQUENCE=<n>` only one
+//! sequence of it; `TERN_DIFF_COMMANDS` sets the number of commands. A mismatch is printed with the shortest
+//! sequence that still shows it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -40,13 +41,13 @@ use support::rng::Rng;
 use support::server::{Server, redis, tern};
 use support::{env_number, say};
 
-/// Commands that both protocols together run by default; CI runs more.
+/// The default number of commands of both protocols together; CI runs more.
 const COMMANDS: u64 = 20_000;
-/// Steps from one empty state to the next.
+/// Steps per sequence.
 const STEPS: usize = 500;
-/// Different mismatches after which a run gives up.
+/// The number of different mismatches after which a run gives up.
 const ENOUGH: usize = 25;
-/// Time spent on making one mismatch short.
+/// The time to spend on shrinking one mismatch.
 const SHRINK: Duration = Duration::from_secs(30);
 
 #[test]
@@ -89,14 +90,15 @@ fn differential(protocol: u8) {
     conclude(protocol, seed, &tally, found, &mut tern);
 }
 
-/// Of one sequence. Both numbers are hashed: generators whose states are a few steps apart make the same sequences.
+/// The generator of one sequence. Both numbers are hashed: generators whose states are a few steps apart make
+/// the same sequences.
 fn generator(seed: u64, sequence: u64, protocol: u8) -> Rng {
     let run = Rng::new(seed).next();
     Rng::new(Rng::new(run ^ (sequence << 1 | u64::from(protocol == 3))).next())
 }
 
 #[test]
-fn seeds_next_to_each_other_have_no_sequence_in_common() {
+fn adjacent_seeds_share_no_sequence() {
     let lines = |seed, sequence| {
         let steps = generate::sequence(&mut generator(seed, sequence, 2), generate::TEMPLATES, STEPS);
         steps.into_iter().map(|step| step.argv).filter(|argv| argv.len() > 3).collect::<BTreeSet<_>>()
@@ -152,7 +154,7 @@ fn report(ports: Ports, sequence: u64, steps: &[Step], mismatch: Mismatch) -> St
     format!("sequence {sequence} {mismatch}\n  replay on connections A and B:\n{}", lines.join("\n"))
 }
 
-/// Leaves out ever smaller pieces while the mismatch stays.
+/// Removes ever smaller pieces while the mismatch stays.
 fn shorten(
     ports: Ports,
     mut steps: Vec<Step>,

@@ -1,5 +1,5 @@
-//! What is newer than the oracle's release, on a redis-server 8.6: the facts of COMMAND INFO, and random lines of the commands that came
-//! since 7.0.
+//! Commands newer than the oracle's release, against a redis-server 8.6: the facts of COMMAND INFO, and
+//! random lines of the commands added since 7.0.
 
 use crate::generate::{Argv, Templates, sequence};
 use crate::run::{Ports, Tally, run};
@@ -8,7 +8,7 @@ use crate::support::server::{newer_redis, redis, tern};
 use crate::support::{env_number, say};
 use crate::table::{ELEMENTS, info_of, names};
 
-/// Commands that came since 7.0, and what prepares and shows keys.
+/// Commands added since 7.0, and commands that prepare and show keys.
 const LINES: Templates = &[
     (20, "SET $k $v {IFEQ $v|IFNE $v|EX $s|PXAT $P|KEEPTTL}"),
     (10, "SET $k $v {IFEQ $v|IFNE $v|GET|NX|XX}"),
@@ -47,7 +47,7 @@ const LINES: Templates = &[
 ];
 const STEPS: usize = 500;
 const SEQUENCES: u64 = 12;
-/// `TERN_SEED` says another one.
+/// The default of `TERN_SEED`.
 const SEED: u64 = 1;
 
 #[test]
@@ -69,8 +69,8 @@ fn commands_since_redis_7_0_answer_as_those_of_8_6() {
     assert!(["MSETEX", "DELEX", "BITOP"].iter().all(ran), "{:?}", tally.commands);
 }
 
-/// Where redis-server 8.6 is no model: it answers a SET with GET twice where the digest is none, with the old value, then with the error;
-/// and it takes NX and XX behind a comparison, which its documentation excludes.
+/// Where redis-server 8.6 is no model: to a SET with GET and an invalid digest it replies twice, with the old
+/// value, then with the error; and it accepts NX and XX after a comparison, which its documentation excludes.
 fn is_odd(argv: &Argv) -> bool {
     let has =
         |words: &[&str]| argv.iter().any(|arg| words.iter().any(|w| arg.eq_ignore_ascii_case(w.as_bytes())));
@@ -81,7 +81,7 @@ fn is_odd(argv: &Argv) -> bool {
 
 /// Rows that differ on purpose, and why.
 const MEANT: &[(&str, &str)] =
-    &[("delex", "what it compares with, it reads: who may only write a key would learn its value")];
+    &[("delex", "a comparison reads: a user with write permission only would learn the value")];
 
 #[test]
 fn command_info_of_newer_commands_equals_that_of_redis_8_6() {
@@ -92,7 +92,7 @@ fn command_info_of_newer_commands_equals_that_of_redis_8_6() {
     let (mut complaints, mut compared, mut used) = (Vec::new(), 0, Vec::new());
     for label in names(&mut tern) {
         if info_of(&mut older, &label).is_some() {
-            continue; // `table.rs` compares it
+            continue; // compared by `table.rs`
         }
         let Some((expected, _)) = info_of(&mut redis, &label) else { continue };
         let (got, _) = info_of(&mut tern, &label).unwrap();
@@ -110,5 +110,5 @@ fn command_info_of_newer_commands_equals_that_of_redis_8_6() {
     say(&format!("COMMAND INFO of redis-server 8.6: {compared} rows compared"));
     assert!(compared >= 10, "only {compared} rows are in both");
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
-    assert_eq!(used.len(), MEANT.len(), "only these differ: {used:?}");
+    assert_eq!(used.len(), MEANT.len(), "exactly these may differ: {used:?}");
 }

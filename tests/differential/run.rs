@@ -1,7 +1,7 @@
 //! Runs a sequence on both servers and finds the first step whose replies differ.
 
 use crate::chosen;
-use crate::differences::{DELIBERATE, PATIENCE, Verdict, compare, times_differ};
+use crate::differences::{Comparison, DELIBERATE, PATIENCE, compare, times_differ};
 use crate::generate::{Argv, Kind, Step};
 use crate::late::{LAPSED, Late};
 use crate::support::resp::{Client, Reply, Value, request, text};
@@ -10,22 +10,22 @@ use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Lines that are sent before replies are read.
+/// Lines sent before replies are read.
 pub const WINDOW: usize = 32;
-/// How long the servers may take to remove what has expired, so that their counts agree.
+/// Seconds that the servers may take to remove expired keys, so that their counts agree.
 pub const COUNTED: Duration = Duration::from_secs(10);
-/// Databases that the end of a sequence compares.
+/// Databases compared at the end of a sequence.
 pub const DATABASES: [&str; 5] = ["0", "1", "2", "15", "3"];
 
-/// Where two servers parted.
+/// The first difference between two servers.
 pub struct Mismatch {
-    /// Index of the step.
+    /// The index of the step.
     pub step: usize,
     /// The line.
     pub argv: Argv,
-    /// What differed, in words, or the reply.
+    /// The difference in words, or Redis' reply.
     pub redis: String,
-    /// The same of Tern.
+    /// The same for Tern.
     pub tern: String,
 }
 
@@ -40,32 +40,35 @@ pub fn show(argv: &Argv) -> String {
     argv.iter().map(|a| format!("\"{}\"", text(a))).collect::<Vec<_>>().join(" ")
 }
 
-/// A client of each server. What is sent to one is sent to the other.
+/// A client of each server, which get the same lines.
 pub struct Both {
     /// Of redis-server.
     pub redis: Client,
     /// Of Tern.
     pub tern: Client,
-    /// Lines that MULTI has queued; None outside.
+    /// Lines that MULTI has queued; None outside MULTI.
     pub queued: Option<Vec<Argv>>,
-    /// Lines of this transaction that redis-server gets when Tern has run it; None where it gets each at once.
+    /// Lines of this transaction that redis-server gets after Tern has run it; None while it gets each at
+    /// once.
     pub late: Option<Vec<Late>>,
-    /// When the lines that are compared now were sent.
+    /// When the lines under comparison were sent.
     pub began: Instant,
 }
 
-/// Counts of a run, for its report.
+/// The counts of a run, for its report.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Lines whose replies were compared.
     pub lines: usize,
     /// Lines by command.
     pub commands: BTreeMap<String, usize>,
-    /// How often each deliberate difference was met.
+    /// Occurrences of each deliberate difference.
     pub meant: Vec<usize>,
-    /// Lines of `commands` that both ran inside MULTI where the answer is a choice, or where a key lapses behind EXEC.
+    /// Lines of `commands` that both ran inside MULTI where the reply is a choice, or a key expires after
+    /// EXEC.
     pub late: usize,
-    /// The longest that both servers took for lines sent together: no two of their clocks were read further apart.
+    /// The longest time that both servers took for lines sent together: no two of their clocks were read
+    /// further apart.
     pub longest: Duration,
 }
 
@@ -82,7 +85,8 @@ pub struct Ports {
 
 pub type Outcome<T> = Result<T, Mismatch>;
 
-/// Runs `steps` from an empty state on two fresh connections, then compares all that the servers hold.
+/// Runs `steps` from an empty state on two fresh connections, then compares the complete contents of the
+/// servers.
 pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
     tally.meant.resize(DELIBERATE.len(), 0);
     let broken = |e: io::Error| Mismatch {
@@ -109,22 +113,22 @@ pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
             let (before, conn) = (&steps[..mismatch.step], steps[at].conn);
             let Some(which) = parting(before, conn, &mismatch) else { return Err(mismatch) };
             tally.meant[which] += 1;
-            return Ok(()); // one ran its queue and the other did not: nothing behind it compares
+            return Ok(()); // only one ran its queue: no later reply compares
         }
         at += window.max(1);
     }
     compare_states(ports, steps.len(), tally)
 }
 
-/// The deliberate difference after which the two states are no longer the same: the EXEC ran on one side, and a key that it watches was in
-/// a BITFIELD that may have failed.
+/// The deliberate difference after which the two states differ: the EXEC ran on one side, and a key that it
+/// watches was in a BITFIELD that may have failed.
 fn parting(before: &[Step], conn: usize, mismatch: &Mismatch) -> Option<usize> {
     let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
     let (mut watched, mut in_multi, mut made) = (BTreeSet::new(), [false; 2], false);
     for step in before {
         let (name, rest) = step.argv.split_first()?;
         if is(name, "BITFIELD") && rest.iter().any(|word| is(word, "FAIL")) {
-            // One that is queued runs later.
+            // A queued one runs later.
             made |= watched.contains(&rest[0]) || in_multi[step.conn];
         }
         let alone = rest.is_empty();
@@ -174,8 +178,8 @@ impl Both {
             let redis = redis.unwrap_or_else(|e| panic!("redis-server, {}: {e}", show(&step.argv)));
             let tern = sent.clone().and_then(|()| self.tern.read().map_err(|e| e.to_string()));
             let tern = tern.map_err(|e| mismatch(at + i, &step.argv, &redis, &e))?;
-            if let Err(differs) = self.judge(at + i, &step.argv, &redis, &tern, tally) {
-                // The lines behind it must not run into the next sequence.
+            if let Err(differs) = self.compare_line(at + i, &step.argv, &redis, &tern, tally) {
+                // The remaining lines must not run into the next sequence.
                 let rest = steps.len() - i - 1;
                 let _ = (0..rest).try_for_each(|_| self.tern.read().map(drop));
                 return Err(differs);
@@ -186,7 +190,7 @@ impl Both {
     }
 
     /// Compares the replies to a line.
-    pub fn judge(
+    pub fn compare_line(
         &mut self,
         at: usize,
         argv: &Argv,
@@ -197,23 +201,23 @@ impl Both {
         tally.count(argv);
         tally.took(self.began.elapsed());
         let queued = self.queued.clone().unwrap_or_default();
-        let verdict = if redis.raw == tern.raw {
-            Verdict::Same
+        let comparison = if redis.raw == tern.raw {
+            Comparison::Same
         } else {
             compare(argv, &queued, &redis.value, &tern.value, tally.apart())
         };
         self.follow(argv, &redis.value);
-        match verdict {
-            Verdict::Same => Ok(()),
-            Verdict::Meant(which) => {
+        match comparison {
+            Comparison::Same => Ok(()),
+            Comparison::Meant(which) => {
                 tally.meant[which] += 1;
                 Ok(())
             }
-            Verdict::Differ => Err(mismatch(at, argv, redis, &text(&tern.raw))),
+            Comparison::Differ => Err(mismatch(at, argv, redis, &text(&tern.raw))),
         }
     }
 
-    /// Follows MULTI's state from Redis' reply.
+    /// Follows MULTI's state by Redis' reply.
     fn follow(&mut self, argv: &Argv, redis: &Value) {
         let name = argv[0].to_ascii_uppercase();
         match (name.as_slice(), redis) {
@@ -233,7 +237,7 @@ impl Both {
         Ok((redis, tern))
     }
 
-    /// Both must answer the same bytes.
+    /// Fails unless both reply with the same bytes.
     pub fn expect_same(&mut self, at: usize, argv: &Argv) -> Outcome<Reply> {
         let (redis, tern) = self.ask(at, argv)?;
         if redis.raw != tern.raw {
@@ -242,7 +246,7 @@ impl Both {
         Ok(redis)
     }
 
-    /// A line that is more than its reply, or one alone.
+    /// Handles a line that has more effects than its reply, or that cannot share a window.
     pub fn special(&mut self, ports: Ports, at: usize, step: &Step, tally: &mut Tally) -> Outcome<()> {
         if self.queued.is_some() && step.kind != Kind::Quit {
             return Ok(());
@@ -268,7 +272,7 @@ impl Both {
         }
     }
 
-    /// Nothing may come for `argv`: the replies to what surrounds it follow each other.
+    /// Checks that `argv` gets no reply: the replies to its neighbours are adjacent.
     fn silent(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let lines =
             [words("CLIENT REPLY OFF"), argv.clone(), words("CLIENT REPLY ON"), words("CLIENT REPLY SKIP")];
@@ -309,16 +313,16 @@ impl Both {
         Ok(())
     }
 
-    /// Follows the cursor on both sides. What is found must be the same set.
+    /// Follows the cursor on both sides. Both must find the same set.
     fn scan(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let (redis, tern) = self.ask(at, argv)?;
         if redis.value.is_error() || tern.value.is_error() || !chosen::starts(argv) {
-            if chosen::judge(Kind::Scan, argv, std::slice::from_ref(&redis.value), &tern.value, true)
+            if chosen::is_valid(Kind::Scan, argv, std::slice::from_ref(&redis.value), &tern.value, true)
                 == Some(true)
             {
                 return Ok(());
             }
-            return self.judge(at, argv, &redis, &tern, tally);
+            return self.compare_line(at, argv, &redis, &tern, tally);
         }
         tally.count(argv);
         let (redis, tern) = (walk(&mut self.redis, argv, |_, _| true), {
@@ -326,7 +330,7 @@ impl Both {
             walk(&mut self.tern, argv, fits)
         });
         let all = |found: &Result<Vec<Vec<u8>>, String>| found.clone().map(BTreeSet::from_iter);
-        // Redis may say a thing twice; here nothing is, where nothing changes meanwhile.
+        // Redis may return a name twice; here it does not, because nothing changes meanwhile.
         let once = tern.as_ref().is_ok_and(|found| chosen::unique(found));
         if redis.is_ok() && all(&redis) == all(&tern) && once {
             return Ok(());
@@ -334,11 +338,12 @@ impl Both {
         Err(Mismatch { step: at, argv: argv.clone(), redis: format!("{redis:?}"), tern: format!("{tern:?}") })
     }
 
-    /// What was popped differs from side to side: each side then loses what the other one popped, and must have had it.
+    /// The two sides pop different members: each side then removes what the other one popped, and must have
+    /// had it.
     fn pop(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let (redis, tern) = self.ask(at, argv)?;
         let (Some(popped_r), Some(popped_t)) = (members(&redis.value), members(&tern.value)) else {
-            return self.judge(at, argv, &redis, &tern, tally);
+            return self.compare_line(at, argv, &redis, &tern, tally);
         };
         tally.count(argv);
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
@@ -372,7 +377,7 @@ impl Both {
     fn sample(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let (redis, tern) = self.ask(at, argv)?;
         let (Some(sample_r), Some(sample_t)) = (members(&redis.value), members(&tern.value)) else {
-            return self.judge(at, argv, &redis, &tern, tally);
+            return self.compare_line(at, argv, &redis, &tern, tally);
         };
         tally.count(argv);
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
@@ -397,7 +402,7 @@ impl Both {
     fn random_key(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let (redis, tern) = self.ask(at, argv)?;
         let (Value::Bulk(_), Value::Bulk(key)) = (&redis.value, &tern.value) else {
-            return self.judge(at, argv, &redis, &tern, tally);
+            return self.compare_line(at, argv, &redis, &tern, tally);
         };
         tally.count(argv);
         let found = self.redis.run(&[b"EXISTS", key.as_slice()]).value == Value::Int(1);
@@ -409,7 +414,7 @@ impl Both {
         loop {
             let (redis, tern) = self.ask(at, argv)?;
             if redis.raw == tern.raw || since.elapsed() > COUNTED {
-                return self.judge(at, argv, &redis, &tern, tally);
+                return self.compare_line(at, argv, &redis, &tern, tally);
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -422,15 +427,15 @@ impl Tally {
         let name = String::from_utf8_lossy(&argv[0]).to_uppercase();
         *self.commands.entry(name).or_default() += 1;
     }
-    /// Lines sent together took so long.
+    /// The time that lines sent together took.
     pub fn took(&mut self, time: Duration) {
         self.longest = self.longest.max(time);
     }
-    /// Milliseconds by which two lives may differ that were given for as long: each was begun and is read by another clock.
+    /// Milliseconds by which two equally long expiries may differ: each was set and is read by another clock.
     pub fn apart(&self) -> u64 {
         2 * self.longest.as_millis() as u64 + 2
     }
-    /// Adds what another run counted.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Tally) {
         self.lines += other.lines;
         self.late += other.late;
@@ -443,12 +448,12 @@ impl Tally {
     }
 }
 
-/// Where replies differ.
+/// A mismatch of replies.
 pub fn mismatch(step: usize, argv: &Argv, redis: &Reply, tern: &str) -> Mismatch {
     Mismatch { step, argv: argv.clone(), redis: text(&redis.raw), tern: tern.to_owned() }
 }
 
-/// Strings of a reply that is one string or a collection of them.
+/// The strings of a reply that is one string or a collection of them.
 pub fn members(value: &Value) -> Option<Vec<Vec<u8>>> {
     if let Value::Bulk(member) = value {
         return Some(vec![member.clone()]);
@@ -456,7 +461,7 @@ pub fn members(value: &Value) -> Option<Vec<Vec<u8>>> {
     value.items()?.iter().map(|v| v.bytes().map(<[u8]>::to_vec)).collect()
 }
 
-/// All that a walk finds. `fits`: whether a page may be as long, by the cursor behind it.
+/// Everything that a walk finds. `fits`: whether a page may have this length, by the cursor after it.
 fn walk(
     client: &mut Client,
     argv: &Argv,
@@ -478,7 +483,7 @@ fn walk(
     Err("the cursor never came back to 0".into())
 }
 
-/// Every key of a few databases: type, life, content.
+/// Compares every key of a few databases: type, expiry, content.
 fn compare_states(ports: Ports, at: usize, tally: &Tally) -> Outcome<()> {
     let states =
         [ports.redis, ports.tern].map(|port| state(port).unwrap_or_else(|e| vec![(e.to_string(), 0)]));
@@ -500,7 +505,7 @@ fn compare_states(ports: Ports, at: usize, tally: &Tally) -> Outcome<()> {
     }
 }
 
-/// Lines "database, key, type, content" with the time when it ends.
+/// Lines "database, key, type, content" with the expiry time.
 fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
     let mut client = Client::connect(port)?;
     let mut lines = Vec::new();

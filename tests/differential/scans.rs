@@ -1,5 +1,6 @@
-//! Whole walks of SCAN and SSCAN while others write between their pages, on both servers: what stays is found, what was never there is not.
-//! Redis may say a name twice where a table grows or shrinks; Tern says each that stays once.
+//! Whole walks of SCAN and SSCAN on both servers while other clients write between the pages: they find every
+//! name that stays, and none that never existed. Redis may return a name twice when a table grows or shrinks;
+//! Tern returns each name that stays once.
 
 use crate::chosen;
 use crate::generate::Argv;
@@ -13,15 +14,15 @@ use std::collections::BTreeMap;
 const STAY: usize = 600;
 /// Names that come and go.
 const OTHERS: usize = 600;
-/// Names that are written or removed between two pages.
+/// Names written or removed between two pages.
 const WRITES: usize = 8;
 
-/// A walk: what it walks over, and how it asks.
+/// A walk: its subject and its command.
 struct Walk {
     line: &'static str,
-    /// Whether names are members of one set, and not keys.
+    /// Whether names are members of one set instead of keys.
     members: bool,
-    /// Of the names that stay, those that it finds.
+    /// Which of the names that stay it finds.
     finds: fn(usize) -> bool,
 }
 
@@ -47,7 +48,8 @@ impl Walk {
     fn remove(&self, name: &str) -> Argv {
         words(&if self.members { format!("SREM walked {name}") } else { format!("DEL {name}") })
     }
-    /// Fills both servers, and walks over both side by side. What each has found, and how often.
+    /// Fills both servers and walks over both in turn. Returns the names that each has found, with their
+    /// counts.
     fn run(&self, clients: &mut [Client; 2], rng: &mut Rng) -> [BTreeMap<String, usize>; 2] {
         let mut found = [BTreeMap::new(), BTreeMap::new()];
         let mut lines = [Some(words(self.line)), Some(words(self.line))];
@@ -81,7 +83,7 @@ impl Walk {
     }
 }
 
-/// A page, alone or as a transaction of its own.
+/// A page, as a command or as a transaction of its own.
 fn page(client: &mut Client, argv: &Argv, in_multi: bool) -> (Vec<u8>, Vec<String>) {
     let reply = if in_multi {
         client.run(&["MULTI"]);
@@ -95,7 +97,7 @@ fn page(client: &mut Client, argv: &Argv, in_multi: bool) -> (Vec<u8>, Vec<Strin
 }
 
 #[test]
-fn walks_find_what_stays_while_others_write() {
+fn walks_find_stable_names_while_others_write() {
     let Some(redis) = redis("walks differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let mut clients = [redis.client(), tern.client()];
@@ -127,7 +129,7 @@ fn walks_find_what_stays_while_others_write() {
     }
 }
 
-/// Pages of Tern's: as many as COUNT where nothing is filtered, and the last has the rest.
+/// Tern's pages have COUNT elements if nothing is filtered; the last has the rest.
 #[test]
 fn pages_have_count_elements() {
     let tern = tern(&["--appendfsync", "no"]);

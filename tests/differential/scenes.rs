@@ -1,9 +1,12 @@
 //! Scenes of several connections for `sessions.rs`.
 
-/// Not among them are the reply to a transaction in which a connection kills itself, or says CLIENT REPLY OFF, which Redis breaks off, and
-/// CLIENT KILL ID with several numbers, which Redis refuses. A line begins with the connection that sends it, which is made when it is first named. `~` behind its name: nothing is answered;
-/// `?`: the answer is not compared; `#`: only its kind is; `<`: nothing is sent, something is read. `@b` is the number of connection `b`, `%b` its
-/// address and `%here` the server's; `_` is a space inside a word.
+/// Each line begins with the connection that sends it, which is created when it is first named. `~` after its
+/// name: no reply; `?`: the reply is not compared; `#`: only its kind is; `<`: nothing is sent, a reply is
+/// read. `@b` is the id of connection `b`, `%b` its address and `%here` the server's; `_` is a space inside a
+/// word.
+///
+/// Not covered: the reply to a transaction in which a connection kills itself or runs CLIENT REPLY OFF, which
+/// Redis cuts off, and CLIENT KILL ID with several ids, which Redis refuses.
 pub const SCENES: &[(&str, &[&str])] = &[
     (
         "CLIENT LIST refuses",
@@ -48,7 +51,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a line says what was subscribed to",
+        "a line counts subscriptions",
         &[
             "b SUBSCRIBE x",
             "a CLIENT LIST ID @b",
@@ -70,7 +73,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a line says what a connection is in",
+        "a line shows a connection's state",
         &[
             "b WATCH k l",
             "a CLIENT LIST ID @b",
@@ -116,7 +119,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "a line says how a connection tracks",
+        "a line shows how a connection tracks",
         &[
             "b CLIENT TRACKING on REDIRECT @a",
             "a CLIENT LIST ID @b",
@@ -182,12 +185,12 @@ pub const SCENES: &[(&str, &[&str])] = &[
             "a PING",
         ],
     ),
-    ("who kills itself hears of it", &["a CLIENT KILL SKIPME no ID @a", "a<", "b PING"]),
+    ("a client that kills itself gets a reply", &["a CLIENT KILL SKIPME no ID @a", "a<", "b PING"]),
     ("... by the old form", &["a CLIENT KILL %a", "a<", "b PING"]),
     ("... by its address", &["a CLIENT KILL ADDR %a", "a CLIENT KILL ADDR %a SKIPME no", "a<"]),
     ("... with all others", &["b PING", "a CLIENT KILL TYPE normal SKIPME no", "a<", "b<"]),
     (
-        "... in a transaction, which is carried out",
+        "... in a transaction, which still runs",
         &["a MULTI", "a CLIENT KILL SKIPME no ID @a", "a SET k v", "a? EXEC", "a<", "b GET k"],
     ),
     (
@@ -215,7 +218,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "who is killed does nothing more",
+        "a killed client does nothing more",
         &[
             "b MULTI",
             "b SET k v",

@@ -1,5 +1,5 @@
-//! CLIENT and MEMORY with several connections, line by line on a redis-server 8.6: what one does to another, whom a filter means, what CLIENT
-//! LIST shows of each, and every error.
+//! CLIENT and MEMORY with several connections, line by line against a redis-server 8.6: effects of one
+//! connection on another, filters, CLIENT LIST's view of each, and every error.
 
 use crate::scenes::SCENES;
 use crate::support::resp::{Client, Reply, Value};
@@ -8,7 +8,7 @@ use crate::support::server::{Server, newer_redis, tern};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Fields of CLIENT LIST that follow from what was sent.
+/// Fields of CLIENT LIST that follow from the commands sent.
 const FIELDS: [&str; 14] = [
     "name", "flags", "db", "sub", "psub", "ssub", "multi", "watch", "cmd", "user", "redir", "resp",
     "lib-name", "lib-ver",
@@ -17,7 +17,7 @@ const FIELDS: [&str; 14] = [
 /// One scene on one server.
 struct Stage<'a> {
     server: &'a Server,
-    /// With their numbers.
+    /// Connections and their ids.
     clients: BTreeMap<char, (Client, i64)>,
 }
 
@@ -39,7 +39,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What is answered to a line of a scene.
+    /// The reply to a line of a scene.
     fn line(&mut self, line: &str) -> String {
         let (who, words) = line.split_once(' ').unwrap_or((line, ""));
         let name = who.chars().next().unwrap();
@@ -61,7 +61,8 @@ impl Stage<'_> {
         }
     }
 
-    /// A reply without what is a server's own: numbers and addresses of connections, and fields that nobody compares.
+    /// A reply without the server's own parts: ids and addresses of connections, and fields that are not
+    /// compared.
     fn shown(&self, value: &Value) -> String {
         let text = value.bytes().map(String::from_utf8_lossy);
         if let Some(text) = text.filter(|text| text.trim_start_matches("txt:").starts_with("id=")) {
@@ -98,10 +99,10 @@ impl Stage<'_> {
     }
 }
 
-/// More than any line answers of what it counts: behind so many connections a number is a connection's.
+/// Larger than any count in a reply: after this many connections a larger number is a connection's id.
 const MOST_COUNTED: i64 = 40;
 
-/// Waits until a server has but this connection.
+/// Waits until this is the server's only connection.
 fn alone(server: &Server) -> Client {
     let mut client = server.client();
     let since = Instant::now();
@@ -123,7 +124,7 @@ fn played(server: &Server, lines: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn what_connections_do_to_each_other_is_as_in_redis_8_6() {
+fn connections_affect_each_other_as_in_redis_8_6() {
     let Some(redis) = newer_redis("CLIENT differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     (0..MOST_COUNTED).for_each(|_| drop((alone(&redis), alone(&tern))));

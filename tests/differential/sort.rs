@@ -1,4 +1,4 @@
-//! SORT of sets, with an order that both servers must find.
+//! SORT of sets, with a defined order that both servers must find.
 
 use crate::support::resp::text;
 use crate::support::server::{redis, tern};
@@ -63,7 +63,7 @@ const LINES: &[&str] = &[
 ];
 
 #[test]
-fn sets_are_sorted_as_redis_does() {
+fn sets_are_sorted_as_by_redis() {
     let Some(redis) = redis("SORT differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
     let (mut redis, mut tern) = (redis.client(), tern.client());

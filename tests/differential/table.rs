@@ -1,11 +1,11 @@
-//! What COMMAND INFO says of each command that both servers have: name, arity, keys, flags.
+//! COMMAND INFO of each command that both servers have: name, arity, keys, flags.
 
 use crate::generate::covered;
 use crate::support::resp::{Client, Value};
 use crate::support::server::{redis, tern};
 use std::collections::BTreeSet;
 
-/// Commands of the table that the random sequences leave out, and why.
+/// Commands of the table that the random sequences omit, and why.
 const NOT_GENERATED: &[(&str, &str)] = &[
     ("ACL", "users outlive a sequence; see `acl.rs`"),
     ("MONITOR", "shows addresses and times; see `monitor.rs`"),
@@ -56,9 +56,9 @@ const NOT_GENERATED: &[(&str, &str)] = &[
 
 const SCRIPTS: &str = "refused; the flags skip_monitor and no_mandatory_keys would say how it runs";
 
-/// Rows whose facts changed after the oracle's 7.0, and what changed; or that are refused.
+/// Rows whose facts changed after the oracle's 7.0, with the change; or rows that Tern refuses.
 const NEWER: &[(&str, &str)] = &[
-    ("migrate", "refused; the keys behind KEYS are not told"),
+    ("migrate", "refused; the keys after KEYS are not reported"),
     ("eval", SCRIPTS),
     ("eval_ro", SCRIPTS),
     ("evalsha", SCRIPTS),
@@ -70,7 +70,7 @@ const NEWER: &[(&str, &str)] = &[
     ("command|getkeysandflags", "the arity became -3: GETKEYS of a command without arguments"),
 ];
 
-/// The elements of COMMAND INFO, in their order; the tenth, the subcommands, is compared row by row.
+/// The elements of COMMAND INFO, in order; the tenth, the subcommands, is compared row by row.
 pub const ELEMENTS: [&str; 9] =
     ["name", "arity", "flags", "first key", "last key", "step", "categories", "tips", "key specifications"];
 
@@ -84,7 +84,7 @@ pub fn info_of(client: &mut Client, label: &str) -> Option<(Vec<Value>, BTreeSet
     Some((facts, subs.first()?.items()?.iter().filter_map(label).collect()))
 }
 
-/// Key specifications may have `notes`, which are Redis' own prose for the readers of its documentation.
+/// Removes the `notes` of key specifications, which are Redis' own prose for readers of its documentation.
 fn without_notes(value: &Value) -> Value {
     let Some(items) = value.items() else { return value.clone() };
     let skip = if items.first().and_then(Value::bytes) == Some(b"notes") { 2 } else { 0 };
@@ -96,7 +96,7 @@ fn without_notes(value: &Value) -> Value {
     }
 }
 
-/// Labels of all rows.
+/// The labels of all rows.
 pub fn names(client: &mut Client) -> Vec<String> {
     let reply = client.run(&["COMMAND", "LIST"]).value;
     let all = reply.items().expect("COMMAND LIST is an array").iter();

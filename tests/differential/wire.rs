@@ -1,4 +1,4 @@
-//! Bytes that are no tidy requests: inline commands, protocol errors, pieces. Answered and closed as Redis does.
+//! Malformed input: inline commands, protocol errors, pieces. Tern answers and closes as Redis does.
 
 use crate::support::resp::{Client, text};
 use crate::support::server::{redis, tern};
@@ -54,7 +54,7 @@ fn cases() -> Vec<Vec<u8>> {
     cases
 }
 
-/// All that comes for `bytes`, sent at once or byte by byte, and whether the server then closed.
+/// All replies to `bytes`, sent at once or byte by byte, and whether the server then closed.
 fn answer(port: u16, bytes: &[u8], piecewise: bool) -> (Vec<u8>, bool) {
     let mut client = Client::connect(port).unwrap();
     client.set_timeout(Duration::from_millis(400));
@@ -71,7 +71,7 @@ fn answer(port: u16, bytes: &[u8], piecewise: bool) -> (Vec<u8>, bool) {
 }
 
 #[test]
-fn untidy_bytes_are_answered_as_redis_does() {
+fn malformed_bytes_are_answered_as_by_redis() {
     let Some(redis) = redis("wire differential test") else { return };
     let tern = tern(&[]);
     let cases = cases();
@@ -82,8 +82,8 @@ fn untidy_bytes_are_answered_as_redis_does() {
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
-/// A server that closes while bytes are still coming resets the connection, which may swallow its last reply: so
-/// Redis may have said less, and a difference has to show in every one of a few tries.
+/// A server that closes while bytes are still arriving resets the connection, which may lose its last reply:
+/// Redis' reply may be shorter, so only a difference in every one of a few tries counts.
 fn differs(redis: u16, tern: u16, case: &[u8], piecewise: bool) -> Option<String> {
     let mut complaint = None;
     for _ in 0..5 {
@@ -106,7 +106,7 @@ fn differs(redis: u16, tern: u16, case: &[u8], piecewise: bool) -> Option<String
     complaint
 }
 
-/// The last line: HELLO's map in front of it names the server.
+/// The last line: the map of HELLO before it names the server.
 fn tail(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii_end().rsplit(|b| *b == b'\n').next().unwrap_or_default()
 }

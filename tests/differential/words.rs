@@ -1,4 +1,4 @@
-//! The words of random command lines: few, so that lines meet each other's keys, and odd ones among them.
+//! The words of random command lines: few, so that lines meet each other's keys, with odd ones among them.
 
 /// Names of keys.
 pub const KEYS: &[&[u8]] = &[
@@ -69,7 +69,7 @@ pub const MEMBERS: &[&[u8]] = &[
     b"-4611686018427387905",
     b"a member of more than sixty-four bytes, which makes a set leave its small form",
 ];
-/// What a damaged line gets.
+/// Replacements for an argument of a damaged line.
 pub const HOSTILE: &[&[u8]] = &[
     b"",
     b"abc",
@@ -125,7 +125,7 @@ pub const GLOBS: &[&[u8]] = &[
     b"1*",
     b"*\xff*",
 ];
-/// Words where a command wants one of its own.
+/// Words for arguments that are keywords.
 pub const WORDS: &[&[u8]] = &[
     b"foo",
     b"default",
@@ -142,7 +142,7 @@ pub const WORDS: &[&[u8]] = &[
     b"99",
     b"abc\xff",
 ];
-/// What redis-server 7.0 answers to DUMP: strings, a number, compressed ones, sets; and three that are broken.
+/// redis-server 7.0's replies to DUMP: strings, a number, compressed ones, sets; and three broken ones.
 pub const PAYLOADS: &[&[u8]] = &[
     b"\x00\x00\x0a\x00]\x9b\x5c@\x0f\x7f\xa2\xda",
     b"\x00\xc0\x01\x0a\x00&x\xe7\xb6\xd1\x01\x11\xfc",
@@ -156,7 +156,7 @@ pub const PAYLOADS: &[&[u8]] = &[
     b"\x00\x05hello\xff\x00cr\xdfve4 \x0a",
     b"short",
 ];
-/// What DIGEST answers of "hello", "1" and the empty string, in both cases, and what is no digest.
+/// DIGEST of "hello", "1" and the empty string, in both cases, and strings that are no digest.
 pub const DIGESTS: &[&[u8]] = &[
     b"9555e8555c62dcfd",
     b"9555E8555C62DCFD",

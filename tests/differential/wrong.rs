@@ -1,7 +1,8 @@
-//! Every command and subcommand that both servers have, with wrong arguments: too few, too many, a wrong subcommand, bad
-//! numbers, options in each other's places. Where one of the two answers an error, the other must answer the same line.
+//! Every command and subcommand that both servers have, with wrong arguments: too few, too many, a wrong
+//! subcommand, bad numbers, misplaced options. If one of the two replies with an error, the other must reply
+//! with the same line.
 
-use crate::differences::{Verdict, compare};
+use crate::differences::{Comparison, compare};
 use crate::generate::Argv;
 use crate::run::show;
 use crate::support::resp::{Client, Reply, Value, request, text};
@@ -13,19 +14,20 @@ use tern::commands::binding::Run;
 use tern::commands::registry::{run_of, table};
 use tern::spec::{Entry, Form};
 
-/// Random lines of each command; `TERN_WRONG_LINES` says another number.
+/// Random lines per command; the default of `TERN_WRONG_LINES`.
 const LINES: u64 = 20;
-/// The seed of the lines; `TERN_SEED` says another one.
+/// The seed of the lines; the default of `TERN_SEED`.
 const SEED: u64 = 1;
 
-/// What is there before each line: made again behind one that may have changed it.
+/// The state before each line: recreated after a line that may have changed it.
 const STATE: &[&str] = &["RESET", "FLUSHALL", "SET s hello", "SET n 1", "SADD set a b 1"];
 
 /// Arguments of any command. `s`, `n` and `set` are keys; Redis prints text up to its first NUL.
 const WORDS: &[&str] =
     &["s", "n", "set", "x", "", "0", "1", "-1", "2", "1.5", "9223372036854775808", "nan", "*", "a b", "x\0y"];
 
-/// Commands that get no more than a wrong number of arguments, because of what they do to the oracle or to their connection.
+/// Commands that get only a wrong number of arguments, because of their effect on the oracle or on their
+/// connection.
 const HARMFUL: &[&str] = &[
     "bgrewriteaof",
     "bgsave",
@@ -54,7 +56,7 @@ const HARMFUL: &[&str] = &[
     "wait",
 ];
 
-/// Lines of such commands that do no harm, and some that no row stands for.
+/// Harmless lines of such commands, and some that no row covers.
 const CHOSEN: &[&str] = &[
     "CLIENT REPLY x",
     "CLIENT REPLY 1",
@@ -102,7 +104,7 @@ const CHOSEN: &[&str] = &[
 
 /// An error that differs on purpose.
 struct Excuse {
-    /// The row's label, or what it begins with up to a star.
+    /// The row's label, or its prefix before a star.
     label: &'static str,
     why: &'static str,
     /// Whether these two errors, or "answers", are an example of it: the line's, Redis', ours.
@@ -148,17 +150,17 @@ const EXCUSES: &[Excuse] = &[
     },
 ];
 
-/// A SET that asks for what is stored.
+/// Whether a SET compares with the stored value.
 fn compares(argv: &Argv) -> bool {
     let options = argv.get(3..).unwrap_or_default();
     let conditions = ["IFEQ", "IFNE", "IFDEQ", "IFDNE"];
     options.iter().any(|word| conditions.iter().any(|c| word.eq_ignore_ascii_case(c.as_bytes())))
 }
 
-/// Behind so many clients no number of [`WORDS`] is a client's: each server counts from elsewhere.
+/// After this many clients no number of [`WORDS`] is a client's id: each server counts from elsewhere.
 const CLIENTS: i64 = 10;
 
-/// A client whose number is none of [`WORDS`].
+/// A client whose id is none of [`WORDS`].
 fn client(server: &Server) -> Client {
     loop {
         let mut client = server.client();
@@ -174,7 +176,7 @@ fn lines() -> Vec<(String, Argv)> {
         (env_number("TERN_SEED").unwrap_or(SEED), env_number("TERN_WRONG_LINES").unwrap_or(LINES));
     let mut out = Vec::new();
     for (n, (label, row)) in table().all().map(|row| (row.label.clone(), row)).enumerate() {
-        // Half of them in lower case: some errors repeat names as they were given.
+        // Half of them are in lower case: some errors repeat names as given.
         let upper = n.is_multiple_of(2);
         let name = |name: &str| if upper { name.to_uppercase() } else { name.to_lowercase() }.into_bytes();
         let names: Argv = label.split('|').map(name).collect();
@@ -209,13 +211,13 @@ fn word<'a>(rng: &mut Rng, options: &[&'a str]) -> &'a str {
     if !options.is_empty() && rng.one_in(2) { rng.pick(options) } else { rng.pick(WORDS) }
 }
 
-/// The words of a syntax that stand for themselves.
+/// The literal words of a syntax.
 fn options(syntax: &'static str) -> Vec<&'static str> {
     let words = syntax.split([' ', '[', ']', '<', '>', '|']);
     words.filter(|w| w.len() > 1 && w.bytes().all(|b| b.is_ascii_uppercase() || b == b'-')).collect()
 }
 
-/// The reply to `argv` behind `state`; None: the connection was closed, and is a new one.
+/// The reply to `argv` after `state`; None: the server closed the connection, and `client` is a new one.
 fn ask(server: &Server, client: &mut Client, state: &[&str], argv: &Argv) -> Option<Reply> {
     let mut bytes: Vec<u8> =
         state.iter().flat_map(|line| request(&line.split(' ').collect::<Vec<_>>())).collect();
@@ -253,7 +255,7 @@ fn excused(
     if !redis.is_error() && !tern.is_error() {
         return Some("both answer");
     }
-    if compare(argv, &[], redis, tern, 0) != Verdict::Differ {
+    if compare(argv, &[], redis, tern, 0) != Comparison::Differ {
         return Some("differences.rs");
     }
     let show = |v: &Value| if v.is_error() { text(v.bytes().unwrap_or_default()) } else { "answers".into() };
@@ -306,10 +308,10 @@ fn wrong_arguments_are_refused_as_by_redis() {
     assert!(compared > 5_000, "only {compared} lines");
     let idle: Vec<_> = EXCUSES.iter().map(|e| e.why).filter(|why| !used.contains_key(why)).collect();
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
-    assert!(idle.is_empty(), "nothing needs these any more: {idle:?}");
+    assert!(idle.is_empty(), "no line needs these excuses any more: {idle:?}");
 }
 
-/// Of these labels, those that Redis 7.0 does not have.
+/// Those of the labels that Redis 7.0 does not have.
 fn elsewhere<'a>(redis: &mut Client, labels: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
     let mut missing = |label: &&String| {
         let reply = redis.run(&["COMMAND", "INFO", label.as_str()]).value;

@@ -1,46 +1,46 @@
-//! Sends a script on a connection of its own, and reads and throws away what is answered.
+//! Sends a script on a connection of its own, and discards the replies.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What the last reply of all is. Nothing else holds it.
+/// The last of all replies. No other reply contains it.
 const MARK: &str = "the-end-of-this-attack";
-/// The connection is as it was at its beginning, whatever the script did to it; so this is always answered.
+/// Whatever the script did to the connection, RESET restores it; so this is always answered.
 const END: &str = "*1\r\n$5\r\nRESET\r\n*2\r\n$4\r\nPING\r\n$22\r\nthe-end-of-this-attack\r\n";
-/// Bytes at the end of a large piece that are searched.
+/// The number of bytes searched at the end of a large piece.
 const TAIL: usize = 4 << 10;
-/// Between two looks at the clock.
+/// The time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How an attack ended.
+/// The end of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// All was answered.
+    /// Everything was answered.
     Answered,
-    /// The attacker has read for long enough, and left.
+    /// The attacker has read long enough and left.
     Left,
-    /// The server has closed the connection, as its limits say.
+    /// The server has closed the connection, as its limits demand.
     Closed,
 }
 
-/// How long an attacker takes part.
+/// The limits of an attacker.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// A server that says nothing for so long has failed.
+    /// A server that sends nothing for this long has failed.
     pub silent: Duration,
-    /// Replies that come without an end are read for so long.
+    /// Endless replies are read for this long.
     pub reading: Duration,
 }
 
-/// Runs it. Err: why that is a failure. Also the bytes that were answered.
+/// Runs the attack. Err: why it failed. Also returns the number of bytes read.
 pub fn attack(port: u16, script: &[u8], patience: Patience) -> Result<(End, usize), String> {
     let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|e| format!("no connection: {e}"))?;
     stream.set_read_timeout(Some(TICK)).map_err(|e| e.to_string())?;
     std::thread::scope(|scope| {
         let mut writer = &stream;
         scope.spawn(move || {
-            // Refused where the server has closed the connection, or the reader has left: that is seen there.
+            // Fails if the server has closed the connection or the reader has left: the reader reports that.
             let _ = writer.write_all(script).and_then(|()| writer.write_all(END.as_bytes()));
         });
         let ended = read(&stream, patience);
@@ -76,7 +76,8 @@ fn read(mut stream: &TcpStream, patience: Patience) -> Result<(End, usize), Stri
     }
 }
 
-/// The mark is the last that comes, but for messages: of a large piece the end is searched.
+/// Whether a piece holds the mark, which comes last except for messages: of a large piece only the end is
+/// searched.
 fn has_mark(piece: &[u8]) -> bool {
     let from = if piece.len() > 16 * TAIL { piece.len() - TAIL } else { 0 };
     let first = MARK.as_bytes()[0];

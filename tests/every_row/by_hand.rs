@@ -1,4 +1,4 @@
-//! Requests for rows whose worst does not follow from their syntax, and the rows that are not driven.
+//! Requests for rows whose worst case does not follow from their syntax, and the rows that are not driven.
 
 use crate::script::{Arg, Call, Script, call, long, times, words};
 use crate::world::{MIB, Scale, World};
@@ -9,7 +9,7 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("client|pause", "makes all others wait, which is what it is for; the test of the measuring uses it"),
 ];
 
-/// Rows whose syntax would harm others by design, so that only what stands here is sent.
+/// Rows whose syntax would harm others by design, so that only these requests are sent.
 pub const BY_HAND_ALONE: &[(&str, &str)] = &[
     ("client|kill", "TYPE NORMAL closes the connections of the others"),
     ("config|set", "an option that is set to anything would change the limits of what is measured"),
@@ -17,7 +17,7 @@ pub const BY_HAND_ALONE: &[(&str, &str)] = &[
 
 type Made = fn(&World) -> Vec<Script>;
 
-/// What is worst of some rows.
+/// The worst requests of some rows.
 pub const BY_HAND: &[(&str, Made)] = &[
     ("sort", sort),
     ("sort_ro", |_| lines(&["SORT_RO set ALPHA", "SORT_RO ints BY nosort GET # GET key:* GET *"])),
@@ -77,12 +77,12 @@ fn lines(lines: &[&str]) -> Vec<Script> {
     lines.iter().map(|line| Script::one(words(line))).collect()
 }
 
-/// `line` and as many of each of these as there may be.
+/// `line` followed by as many repetitions of these as possible.
 fn each_many(scale: Scale, line: &str, of: &[&str]) -> Vec<Script> {
     of.iter().map(|words| Script::one(call(line, [times(scale.many, words)]))).collect()
 }
 
-/// A pattern that has to be tried at every byte: stars, and what does not match behind them.
+/// A pattern that must be tried at every byte: stars, and a mismatch at the end.
 fn stars(n: usize) -> String {
     "*a".repeat(n) + "b"
 }
@@ -113,7 +113,7 @@ fn scan_of_a_set(w: &World) -> Vec<Script> {
     let hard = stars(50);
     let mut scripts = lines(&["SSCAN set 0 COUNT 9223372036854775807", "SSCAN ints 0 COUNT 1000000"]);
     scripts.push(Script::one(words(&format!("SSCAN set 0 MATCH {hard} COUNT 9223372036854775807"))));
-    // A member of 90 kB that a pattern is tried on at every byte.
+    // A member of 90 kB on which a pattern is tried at every byte.
     let add = call("SADD made", [long("a", 90_000)]);
     let find = words(&format!("SSCAN made 0 MATCH *{}b COUNT 1000", "a".repeat(40_000)));
     scripts.push(Script::one(add).then(find));
@@ -172,7 +172,7 @@ fn restore(w: &World) -> Vec<Script> {
     vec![of("set"), of("ints"), of("dense"), of("hll")]
 }
 
-/// To oneself, by many patterns.
+/// Publishes to itself, through many patterns.
 fn publish(w: &World) -> Vec<Script> {
     let n = w.scale.many / 60;
     let listen = || Script::one(words("HELLO 3")).then(call("PSUBSCRIBE", [times(n, "*a*a*a{}*b")]));
@@ -222,7 +222,7 @@ fn set_user(w: &World) -> Vec<Script> {
     scripts
 }
 
-/// Rules whose patterns are hard to tell.
+/// Rules whose patterns are slow to match.
 const HARD: &str = "on nopass +@all ~*a*a*a*a*a*b ~*a*a*aa*aa*c ~[a]*[a]*[a]*d &*a*a*a*b";
 
 fn dry_run(w: &World) -> Vec<Script> {
@@ -244,7 +244,7 @@ fn dry_run(w: &World) -> Vec<Script> {
     ]
 }
 
-/// As a user whose every key has to be looked at.
+/// As a user whose every key must be checked.
 fn auth(w: &World) -> Vec<Script> {
     let weak = || Script::one(words(&format!("ACL SETUSER weak {HARD}"))).then(words("AUTH weak x"));
     let keys = "a".repeat(5000);
@@ -275,7 +275,7 @@ fn list(w: &World) -> Vec<Script> {
     scripts
 }
 
-/// Nobody has such an id, address or name.
+/// No client has such an id, address or name.
 fn kill(w: &World) -> Vec<Script> {
     let mut scripts = each_many(w.scale, "CLIENT KILL ID", &["9000000000{}"]);
     scripts.extend(each_many(

@@ -1,13 +1,15 @@
-//! Hazard: one request of one client makes all others wait, or takes the server's memory.
+//! Hazard: one request of one client makes all others wait, or uses up the server's memory.
 //!
-//! Each row of the table of commands is driven with the worst arguments that its syntax allows ([`shapes`]), and some with worse ones that
-//! only somebody who knows them finds ([`by_hand`]). A row that is new is driven by its syntax without anybody thinking of it.
-//! While a request runs, three other clients ask PING, GET and SET in turn: their longest wait is bounded, and so is the server's memory.
+//! Each row of the table of commands is driven with the worst arguments that its syntax allows ([`shapes`]),
+//! and some with worse ones that need knowledge of the command ([`by_hand`]). A new row is driven by its
+//! syntax without any further work. While a request runs, three other clients send PING, GET and SET in turn:
+//! their longest wait is bounded, and so is the server's memory.
 //!
-//! `TERN_EVERY_ROW_SECONDS` is how long it may take. Every row is driven once, whatever it says; then again with other requests, until the time
-//! is over or nothing is left. From 300 on the requests are as large as they get. `TERN_SEED` repeats a run, `TERN_ROW` drives the rows
-//! whose label begins so, `TERN_SHOW` shows each request, `TERN_BINARY` names another server. The bound of a wait is what so much other work takes the same
-//! server (`support::pace`); `TERN_LONGEST_WAIT_MS` sets one in milliseconds (100 for a release build).
+//! `TERN_EVERY_ROW_SECONDS` limits the time. Every row is driven once regardless; then again with other
+//! requests, until the time is up or no request is left. From 300 on the requests have their full size.
+//! `TERN_SEED` repeats a run, `TERN_ROW` drives the rows whose label has this prefix, `TERN_SHOW` shows each
+//! request, `TERN_BINARY` names another server. The bound of a wait is a multiple of the server's current
+//! pace (`support::pace`); `TERN_LONGEST_WAIT_MS` sets one in milliseconds (100 for a release build).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -34,37 +36,39 @@ use tern::commands::registry::table;
 use tern::spec::Entry;
 use world::{MIB, Scale, World};
 
-/// What others may wait: so many times what a pipeline takes a client that is alone, about twice what the worst row makes them.
+/// The bound of others' waits, in pipelines of a lone client: about twice the wait that the worst row causes.
 const TIMES: u32 = 80;
-/// ... and no longer on the first try, however busy the machine was at the beginning.
+/// The bound on the first try, however busy the machine was at the beginning.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Seconds of a short run.
 const SECONDS: u64 = 75;
-/// A machine that does something else may be slow once, a server that holds others is slow each time.
+/// A busy machine may be slow once; a server that holds others is slow each time.
 const TRIES: usize = 4;
-/// What the server may take of memory beside what it has before a request: 88 MiB were seen, and 222 of an EXEC of 60 000 commands.
+/// The memory that the server may take for a request: 88 MiB were measured, and 222 for an EXEC of 60 000
+/// commands.
 const MEMORY: usize = 128 * MIB;
 const MEMORY_OF_EXEC: usize = 256 * MIB;
-/// ... beside what it has at the beginning, with all its caches filled by then.
+/// The memory that it may take beyond the start, by when all its caches are full.
 const CACHES: usize = 1024 * MIB;
-/// ... for each byte of a request, and for each of its arguments: the decoder's buffer grows by doubling, and some commands copy.
+/// The allowance for each byte of a request and for each of its arguments: the decoder's buffer grows by
+/// doubling, and some commands copy.
 const A_BYTE: usize = 4;
 const AN_ARGUMENT: usize = 256;
 /// Lines of the report.
 const WORST: usize = 10;
 
-/// What a request did to others.
+/// The effect of a request on others.
 #[derive(Clone)]
 struct Outcome {
     label: String,
     request: String,
     waited: Waits,
-    /// How long they may.
+    /// The bound of the wait.
     most: Duration,
-    /// Bytes more than before, and how many may be.
+    /// The memory taken by the request in bytes, and its bound.
     grown: usize,
     allowed: usize,
-    /// Bytes more than at the beginning.
+    /// The memory taken since the start.
     held: usize,
     took: Duration,
     end: Result<(End, usize), String>,
@@ -94,7 +98,7 @@ impl Outcome {
     }
 }
 
-/// A row that is driven, and which of its requests are left.
+/// A row and its remaining requests.
 struct Driven {
     label: String,
     row: &'static Entry,
@@ -117,12 +121,12 @@ fn requests(world: &World, label: &str, row: &Entry) -> Vec<Script> {
     scripts
 }
 
-/// What others may wait at the present pace of the server.
+/// The bound of a wait at the server's current pace.
 fn wait_now(world: &World) -> Duration {
     pace(&mut world.client()) * TIMES
 }
 
-/// What a run is allowed.
+/// The settings of a run.
 struct Run {
     budget: Duration,
     longest: Duration,
@@ -150,7 +154,7 @@ impl Run {
         self.since.elapsed() > self.budget
     }
 
-    /// Drives a request; again where it may have been the machine's fault.
+    /// Drives a request; again if the machine may be at fault.
     fn drive(&self, world: &mut World, label: &str, script: &Script) -> Outcome {
         let bytes = script.bytes();
         let mut outcome = self.once(world, label, script, &bytes, self.longest);
@@ -204,15 +208,15 @@ fn report(outcomes: &[Outcome]) {
 }
 
 #[test]
-fn nobody_waits_and_memory_is_bounded() {
+fn no_client_waits_and_memory_is_bounded() {
     let seconds = env_number("TERN_EVERY_ROW_SECONDS").unwrap_or(SECONDS);
-    // In CI the commit's, as `differential`: what a rehearsal has driven is driven again.
+    // In CI the commit's seed, as in `differential`: a rehearsal drives the same requests.
     let seed = env_number("TERN_SEED").or_else(|| env_number("TERN_DIFF_SEED"));
     let seed = seed.unwrap_or_else(Rng::any_seed);
     say(&format!("TERN_SEED={seed} TERN_EVERY_ROW_SECONDS={seconds}"));
     let (mut rng, since) = (Rng::new(seed), Instant::now());
     let mut world = World::new(Scale::of(Duration::from_secs(seconds)));
-    say(&format!("the server is filled after {:.1?}: {} MiB", since.elapsed(), world.begin / MIB));
+    say(&format!("the server was filled after {:.1?}: {} MiB", since.elapsed(), world.begin / MIB));
     let run = Run::of(seconds, &world);
     say(&format!("others may wait {:.0?}", run.longest));
     let begin = |(label, row): (String, &'static Entry)| {
@@ -220,7 +224,7 @@ fn nobody_waits_and_memory_is_bounded() {
         Driven { label, row, left }
     };
     let mut driven: Vec<Driven> = rows().into_iter().map(begin).collect();
-    assert!(!driven.is_empty(), "no row is driven");
+    assert!(!driven.is_empty(), "at least one row must be driven");
     let (mut outcomes, mut rounds) = (Vec::new(), 0);
     while driven.iter().any(|row| !row.left.is_empty()) && (rounds == 0 || !run.is_over()) {
         for row in driven.iter_mut().filter(|row| !row.left.is_empty()) {
@@ -238,7 +242,7 @@ fn nobody_waits_and_memory_is_bounded() {
         rounds += 1;
     }
     report(&outcomes);
-    say(&world.what_is_held());
+    say(&world.breakdown());
     let left: usize = driven.iter().map(|row| row.left.len()).sum();
     say(&format!("{} rows in {:.0?}, {left} requests were left", driven.len(), run.since.elapsed()));
     let harm: Vec<String> = outcomes.iter().filter(|o| !o.is_harmless()).map(|o| o.to_string()).collect();
@@ -252,13 +256,14 @@ fn the_lists_name_rows_of_the_table() {
     let reasons = LEFT_OUT.iter().chain(BY_HAND_ALONE);
     assert!(reasons.clone().all(|(_, why)| why.len() > 10));
     for name in reasons.map(|(name, _)| *name).chain(BY_HAND.iter().map(|(name, _)| *name)) {
-        assert!(known(name), "{name} is no row of the table");
+        assert!(known(name), "{name} must be a row of the table");
     }
 }
 
-/// What is measured is there: a pause is a wait of others, a request that stays in part is memory, silence is a failure.
+/// The measuring works: a pause is a wait of others, a request that stays in part is memory, silence is a
+/// failure.
 #[test]
-fn harm_is_seen() {
+fn harm_is_detected() {
     let world = World::new(Scale { long: MIB, many: 100, members: 20_000, keys: 10_000 });
     let patience = Patience { silent: Duration::from_millis(700), reading: Duration::from_secs(1) };
     let others = Others::start(&world.server);

@@ -1,26 +1,26 @@
-//! What an attacker sends: command lines whose arguments are only written out when they are sent, because some of them are a million
-//! words or many MiB long.
+//! An attacker's script: command lines whose arguments are only expanded when they are sent, because some of
+//! them are a million words or many MiB long.
 
-/// Longest description of a script.
+/// The maximum length of a script's description.
 const SHOWN: usize = 110;
 
 /// One argument, or many.
 #[derive(Debug, Clone)]
 pub enum Arg {
-    /// As it is.
+    /// A literal.
     Word(String),
-    /// Bytes as they are.
+    /// Arbitrary bytes.
     Bytes(Vec<u8>),
-    /// What stands before it, and then the word again and again, up to this many bytes in all.
+    /// A prefix, then the word repeated up to this many bytes in all.
     Long(&'static str, String, usize),
-    /// These words so many times; `{}` in them is the number of the repetition, from the first number on.
+    /// These words, repeated; `{}` in them is the number of the repetition, counted from the first number.
     Times(usize, usize, Vec<String>),
 }
 
 /// A command line.
 pub type Call = Vec<Arg>;
 
-/// Command lines that are sent as one pipeline, each so many times.
+/// Command lines sent as one pipeline, each with its number of repetitions.
 #[derive(Debug, Clone, Default)]
 pub struct Script {
     pub calls: Vec<(usize, Call)>,
@@ -31,7 +31,7 @@ pub fn words(line: &str) -> Call {
     line.split_ascii_whitespace().map(|word| Arg::Word(word.into())).collect()
 }
 
-/// A line and what follows it.
+/// A line followed by more arguments.
 pub fn call(line: &str, more: impl IntoIterator<Item = Arg>) -> Call {
     words(line).into_iter().chain(more).collect()
 }
@@ -41,12 +41,12 @@ pub fn times(n: usize, line: &str) -> Arg {
     times_from(0, n, line)
 }
 
-/// The words of `line`, `n` times, numbered from `first` on.
+/// The words of `line`, `n` times, numbered from `first`.
 pub fn times_from(first: usize, n: usize, line: &str) -> Arg {
     Arg::Times(first, n, line.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// `word` again and again, up to `bytes`.
+/// `word` repeated up to `bytes`.
 pub fn long(word: &str, bytes: usize) -> Arg {
     Arg::Long("", word.into(), bytes)
 }
@@ -98,23 +98,23 @@ fn bulk(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Script {
-    /// One call.
+    /// A script of one call.
     pub fn one(call: Call) -> Script {
         Script { calls: vec![(1, call)] }
     }
 
-    /// With another call behind it.
+    /// Appends another call.
     pub fn then(self, call: Call) -> Script {
         self.repeat(1, call)
     }
 
-    /// With another call behind it, `n` times; `{}` in its words is which time.
+    /// Appends another call `n` times; `{}` in its words is the repetition.
     pub fn repeat(mut self, n: usize, call: Call) -> Script {
         self.calls.push((n, call));
         self
     }
 
-    /// What is sent.
+    /// The bytes to send.
     pub fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (n, call) in &self.calls {
@@ -127,12 +127,12 @@ impl Script {
         out
     }
 
-    /// Arguments in all.
+    /// The number of arguments in all.
     pub fn arguments(&self) -> usize {
         self.calls.iter().map(|(n, call)| n * call.iter().map(Arg::count).sum::<usize>()).sum()
     }
 
-    /// In short.
+    /// A short description.
     pub fn show(&self) -> String {
         let one = |(n, call): &(usize, Call)| {
             let line = call.iter().map(Arg::show).collect::<Vec<_>>().join(" ");

@@ -1,4 +1,4 @@
-//! The requests that follow from what a row says of itself: its syntax, with the worst in each place.
+//! The requests that follow from a row's own syntax, with the worst value in each place.
 
 use crate::script::{Arg, Call, Script, call, long, times, words};
 use crate::world::{MIB, Scale, VALUES};
@@ -7,7 +7,7 @@ use tern::commands::registry::run_of;
 use tern::commands::server::syntax::{self, Argument, ArgumentKind};
 use tern::spec::Entry;
 
-/// Numbers at their ends.
+/// Extreme numbers.
 const EXTREMES: &[&str] = &["0", "-1", "9223372036854775807", "-9223372036854775808", "1e308"];
 /// Further words whose values are read as numbers.
 const NUMBERS: &[&str] = &[
@@ -41,15 +41,15 @@ const GOOD: &[(&str, &str)] = &[
     ("pattern", "k*"),
 ];
 
-/// What stands in a place of the syntax.
+/// The values for the places of the syntax.
 #[derive(Clone, Copy)]
 struct Fill<'a> {
-    /// Where a value is read.
+    /// For a value that is read.
     key: &'a str,
     number: &'a str,
-    /// All other words; None: what a client would say.
+    /// For all other words; None: a typical one.
     text: Option<&'a str>,
-    /// What a word that may be repeated is, and how often.
+    /// For a repeatable word, with its number of repetitions.
     many: Option<(&'a str, usize)>,
 }
 
@@ -109,7 +109,7 @@ impl Fill<'_> {
     }
 }
 
-/// A row that is driven: its name as clients say it, and its arguments.
+/// A row to drive: its name as clients send it, and its arguments.
 pub struct Shape {
     name: String,
     arguments: Vec<Argument>,
@@ -117,7 +117,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Of the row that is called `label`.
+    /// The shape of the row labelled `label`.
     pub fn new(label: &str, row: &Entry, scale: Scale) -> Shape {
         Shape { name: label.replace('|', " "), arguments: syntax::parse(row.syntax), scale }
     }
@@ -135,7 +135,7 @@ impl Shape {
         self.arguments.iter().any(|a| within(a, &is))
     }
 
-    /// The call with no option but `option`, filled so.
+    /// The call with no option but `option`.
     fn filled(&self, option: Option<usize>, fill: Fill<'_>) -> Call {
         let wanted = |(n, a): &(usize, &Argument)| !a.optional || option == Some(*n);
         let args = self.arguments.iter().enumerate().filter(wanted);
@@ -148,7 +148,7 @@ impl Shape {
         std::iter::once(None).chain(options).map(|option| (1, self.filled(option, fill))).collect()
     }
 
-    /// Each value that the row can be let loose on, with plain numbers and with the worst.
+    /// Each value that the row can be applied to, with plain numbers and with extreme ones.
     fn on_values(&self, out: &mut Vec<Script>) {
         let (keys, numbers) = (self.any(is_key), self.any(is_number));
         for key in VALUES.iter().take(if keys { VALUES.len() } else { 1 }) {
@@ -160,12 +160,12 @@ impl Shape {
         }
     }
 
-    /// Arguments as long as they may be, patterns that are hard, keys and numbers that are long.
+    /// Arguments of maximum length: slow patterns, long keys and numbers.
     fn long(&self, out: &mut Vec<Script>) {
         let text = |name: &str| !is_key(name) && !is_made(name) && !is_number(name);
         let mut replace = |is: &dyn Fn(&str) -> bool, with: Arg| {
             if self.any(is) {
-                // Stands where a word is to be long.
+                // A placeholder for a long word.
                 let fill = Fill {
                     key: if is("key") { "\0" } else { "counter" },
                     number: if is("count") { "\0" } else { "7" },
@@ -204,7 +204,7 @@ impl Shape {
         }
     }
 
-    /// All of them.
+    /// All scripts of a row.
     pub fn scripts(&self, row: &Entry) -> Vec<Script> {
         let mut out = vec![Script::default().repeat(300, words(&self.name))];
         if matches!(run_of(row), Run::Refuse(_)) {

@@ -1,4 +1,5 @@
-//! The server that is attacked, and what it holds: the worst values that there are, which are put back where a request has changed them.
+//! The server under attack and its contents: the worst values there are, restored after a request has changed
+//! them.
 
 use crate::script::{Arg, Call, Script, call, long, times, times_from};
 use crate::support::env_number;
@@ -7,17 +8,17 @@ use crate::support::server::{Server, tern};
 use std::time::Duration;
 
 pub const MIB: usize = 1 << 20;
-/// Keys beyond which what attacks have left is thrown away.
+/// The number of keys beyond which leftovers of attacks are deleted.
 const TOO_MANY: i64 = 3_000_000;
-/// Where copies of the values wait.
+/// The prefix of the copies of the values.
 const STORE: &str = "15";
 
-/// How much a request holds.
+/// The size of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     /// Bytes of a long argument.
     pub long: usize,
-    /// Arguments where there are many.
+    /// The number of arguments of a long request.
     pub many: usize,
     /// Members of the large set.
     pub members: usize,
@@ -26,7 +27,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// For a run of so many seconds.
+    /// The scale of a run of this many seconds.
     pub fn of(budget: Duration) -> Scale {
         if budget < Duration::from_secs(300) {
             Scale { long: 8 * MIB, many: 60_000, members: 60_000, keys: 60_000 }
@@ -36,9 +37,9 @@ impl Scale {
     }
 }
 
-/// Names of the values that commands are let loose on.
+/// The values that commands are applied to.
 pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hll", "counter", "absent"];
-/// Those among them that are compared by `SIZES`.
+/// Those of them that `SIZES` compares.
 const SIZES: &[(&str, &str)] = &[
     ("sparse", "STRLEN"),
     ("dense", "STRLEN"),
@@ -50,7 +51,7 @@ const SIZES: &[(&str, &str)] = &[
 
 pub struct World {
     pub server: Server,
-    /// Resident memory once the values were there.
+    /// Resident memory after the values were created.
     pub begin: usize,
     pub scale: Scale,
     sizes: Vec<Value>,
@@ -97,7 +98,7 @@ impl World {
         }
     }
 
-    /// Puts back what the last attack has changed.
+    /// Restores what the last attack has changed.
     pub fn restore(&mut self) {
         let mut client = self.client();
         client.line("ACL DELUSER somebody weak");
@@ -121,11 +122,11 @@ impl World {
             run(&mut client, call(&format!("COPY {name} {name} DB 0 REPLACE"), []));
         }
         client.line("SELECT 0");
-        assert_eq!(sizes(&mut client), self.sizes, "the values cannot be put back");
+        assert_eq!(sizes(&mut client), self.sizes, "the values cannot be restored");
     }
 
-    /// Of what memory consists, as far as the server says it.
-    pub fn what_is_held(&self) -> String {
+    /// A breakdown of memory, as far as the server reports it.
+    pub fn breakdown(&self) -> String {
         let mut client = self.client();
         let info = client.line("INFO everything");
         let info = String::from_utf8_lossy(info.bytes().unwrap_or_default()).into_owned();
@@ -146,7 +147,7 @@ impl World {
         format!("held at the end: {}", all.join(" "))
     }
 
-    /// What DUMP makes of a value.
+    /// DUMP of a value.
     pub fn dumped(&self, key: &str) -> Arg {
         let reply = self.client().line(&format!("DUMP {key}"));
         Arg::Bytes(reply.bytes().unwrap_or_else(|| panic!("DUMP {key}: {reply:?}")).to_vec())

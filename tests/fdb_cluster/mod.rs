@@ -1,10 +1,12 @@
-//! A FoundationDB cluster of a test binary's own: fdbserver processes on free ports of 127.0.0.1 in a temporary directory.
+//! A FoundationDB cluster for one test binary: fdbserver processes on free ports of 127.0.0.1 in a temporary
+//! directory.
 //!
-//! One cluster serves all tests of a binary, each in a namespace of its own. fdbserver is looked for in `$FDB_HOME/bin`,
-//! `/opt/fdb/bin` and on PATH. The processes are told whose children they are, and end with the test binary.
+//! One cluster serves all tests of a binary, each in a namespace of its own. fdbserver is looked up in
+//! `$FDB_HOME/bin`, `/opt/fdb/bin` and on PATH. The processes know their parent, and end with the test
+//! binary.
 //!
-//! `TERN_TEST_STORE=fdb` makes the tests that take their store from `rig`, `sets_world` or `support` run on such a cluster.
-//! `TERN_TEST_FDB_LAYOUT=double` makes it three processes.
+//! `TERN_TEST_STORE=fdb` makes the tests that take their store from `rig`, `sets_world` or `support` run on
+//! such a cluster. `TERN_TEST_FDB_LAYOUT=double` makes it three processes.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -21,12 +23,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const START: Duration = Duration::from_secs(90);
-/// What fdbcli says when a configuration has been reached.
+/// fdbcli's messages once a configuration has been reached.
 const SUCCESSES: [&str; 3] = ["Database created", "Coordination state changed", "No change"];
-/// What it says, as an error, where an earlier attempt was given up that had its effect.
+/// Its error message if an earlier attempt that seemed to fail has succeeded.
 const DONE_BEFORE: &str = "already exists";
 
-/// How the cluster is laid out.
+/// The layout of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// One process, in memory.
@@ -41,14 +43,14 @@ pub struct Cluster {
     binaries: PathBuf,
     home: TempDir,
     tls: Option<Tls>,
-    /// Where the one process listens, if that is not where it is published.
+    /// The address at which the one process listens, if it differs from the published one.
     listens: Option<u16>,
 }
 
-/// PEM files with which all speak TLS.
+/// PEM files for TLS between all processes.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// Who signed the certificates.
+    /// The authority that signed the certificates.
     pub authority: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
@@ -59,29 +61,29 @@ struct Process {
     port: u16,
 }
 
-/// The cluster that this binary's tests share, or None after saying loudly that there is no fdbserver.
-pub fn shared(what_needs_it: &str) -> Option<&'static Cluster> {
-    found(what_needs_it)?;
+/// The cluster shared by this binary's tests, or None, with a message, if fdbserver is missing.
+pub fn shared(dependent: &str) -> Option<&'static Cluster> {
+    found(dependent)?;
     static SHARED: OnceLock<Option<Cluster>> = OnceLock::new();
     let layout = match std::env::var("TERN_TEST_FDB_LAYOUT").as_deref() {
         Ok("double") => Layout::Double,
         _ => Layout::Single,
     };
-    SHARED.get_or_init(|| Cluster::start(layout, what_needs_it)).as_ref()
+    SHARED.get_or_init(|| Cluster::start(layout, dependent)).as_ref()
 }
 
-/// A namespace that nobody had.
+/// A new namespace.
 pub fn namespace() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Whether the tests are to run on FoundationDB.
+/// Whether the tests run on FoundationDB.
 pub fn wanted() -> bool {
     std::env::var("TERN_TEST_STORE").is_ok_and(|store| store == "fdb")
 }
 
-/// The shared cluster's file. For a run that was asked for with `TERN_TEST_STORE`: there must be one.
+/// The shared cluster's file, for a run requested with `TERN_TEST_STORE`: then fdbserver must exist.
 pub fn required() -> PathBuf {
     shared("TERN_TEST_STORE=fdb").expect("TERN_TEST_STORE=fdb needs an fdbserver").cluster_file()
 }
@@ -98,7 +100,7 @@ pub async fn open(
     tern::store::fdb::Fdb::open(options).await.map(tern::store::Store::Fdb)
 }
 
-/// A store of its own on the shared cluster.
+/// A new store on the shared cluster.
 #[cfg(feature = "fdb")]
 pub async fn fresh() -> tern::store::Store {
     open(required(), namespace(), tern::env::Clock::System).await.unwrap()
@@ -112,28 +114,27 @@ fn binaries() -> Option<PathBuf> {
     homes.chain(std::env::split_paths(&path)).find(whole)
 }
 
-/// The folder of fdbserver, or None after saying loudly that there is none.
-fn found(what_needs_it: &str) -> Option<PathBuf> {
+/// The folder of fdbserver, or None, with a message, if it is missing.
+fn found(dependent: &str) -> Option<PathBuf> {
     let found = binaries();
     if found.is_none() {
         let how = "install the server 7.3 into /opt/fdb, or set FDB_HOME";
         let thread = std::thread::current();
         let test = thread.name().unwrap_or("unnamed");
-        let _ =
-            writeln!(std::io::stderr().lock(), "SKIPPED: {test}: {what_needs_it}: no FoundationDB ({how})");
+        let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {test}: {dependent}: no FoundationDB ({how})");
     }
     found
 }
 
 impl Cluster {
-    /// A cluster of its own, or None after saying loudly that there is no fdbserver.
-    pub fn start(layout: Layout, what_needs_it: &str) -> Option<Self> {
-        Self::start_with(layout, None, what_needs_it)
+    /// A cluster of its own, or None, with a message, if fdbserver is missing.
+    pub fn start(layout: Layout, dependent: &str) -> Option<Self> {
+        Self::start_with(layout, None, dependent)
     }
 
-    /// One that speaks TLS where files for that are given.
-    pub fn start_with(layout: Layout, tls: Option<Tls>, what_needs_it: &str) -> Option<Self> {
-        let binaries = found(what_needs_it)?;
+    /// Such a cluster, which uses TLS if files for that are given.
+    pub fn start_with(layout: Layout, tls: Option<Tls>, dependent: &str) -> Option<Self> {
+        let binaries = found(dependent)?;
         let home = tempfile::tempdir().unwrap();
         let ports: Vec<u16> =
             (0..if layout == Layout::Single { 1 } else { 3 }).map(|_| free_port()).collect();
@@ -142,10 +143,10 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// One process that listens at `listens` and tells all that it is to be reached at `published`, where something of the test's
-    /// stands in between.
-    pub fn start_behind(published: u16, listens: u16, what_needs_it: &str) -> Option<Self> {
-        let binaries = found(what_needs_it)?;
+    /// One process that listens at `listens` but publishes the address `published`, so that something in the
+    /// test stands in between.
+    pub fn start_behind(published: u16, listens: u16, dependent: &str) -> Option<Self> {
+        let binaries = found(dependent)?;
         let home = tempfile::tempdir().unwrap();
         let mut cluster =
             Cluster { processes: Vec::new(), binaries, home, tls: None, listens: Some(listens) };
@@ -164,7 +165,7 @@ impl Cluster {
             Layout::Single => self.configure("configure new single memory"),
             Layout::Double => {
                 self.configure("configure new double ssd");
-                // Each process is a coordinator, so that the cluster outlives any one of them.
+                // Each process is a coordinator, so that the cluster survives the loss of any one.
                 self.configure("coordinators auto");
             }
         }
@@ -197,7 +198,7 @@ impl Cluster {
         }
     }
 
-    /// Runs a line of fdbcli that changes the cluster, until it has succeeded.
+    /// Runs an fdbcli command that changes the cluster, until it succeeds.
     pub fn configure(&self, line: &str) {
         let since = Instant::now();
         while since.elapsed() < START {
@@ -212,7 +213,7 @@ impl Cluster {
         panic!("'{line}' did not succeed: {}", self.cli("status details").1);
     }
 
-    /// Runs a line of fdbcli; whether it succeeded, and what it said.
+    /// Runs an fdbcli command; returns whether it succeeded, and its output.
     pub fn cli(&self, line: &str) -> (bool, String) {
         let mut command = Command::new(self.binaries.join("fdbcli"));
         command.arg("-C").arg(self.cluster_file()).args(["--timeout", "5", "--exec", line]);
@@ -222,7 +223,7 @@ impl Cluster {
         (output.status.success(), String::from_utf8_lossy(&said).into_owned())
     }
 
-    /// Until the cluster says that it is available.
+    /// Waits until the cluster reports that it is available.
     pub fn wait_until_available(&self) {
         let since = Instant::now();
         while !self.cli("status minimal").1.contains("The database is available") {
@@ -231,7 +232,7 @@ impl Cluster {
         }
     }
 
-    /// The file that clients are given.
+    /// The cluster file for clients.
     pub fn cluster_file(&self) -> PathBuf {
         self.home.path().join("fdb.cluster")
     }
@@ -243,7 +244,7 @@ impl Cluster {
     pub fn len(&self) -> usize {
         self.processes.len()
     }
-    /// Where process `n` listens.
+    /// The address of process `n`.
     pub fn address_of(&self, n: usize) -> String {
         self.address(self.processes[n].port)
     }
@@ -251,18 +252,18 @@ impl Cluster {
     pub fn is_running(&mut self, n: usize) -> bool {
         self.processes[n].child.try_wait().unwrap().is_none()
     }
-    /// SIGKILL to process `n`, which is then started again on its files.
+    /// Sends SIGKILL to process `n` and restarts it on its files.
     pub fn restart(&mut self, n: usize) {
         self.kill(n);
         self.processes[n].child = self.spawn(self.processes[n].port);
     }
-    /// SIGKILL to process `n`.
+    /// Sends SIGKILL to process `n`.
     pub fn kill(&mut self, n: usize) {
         let child = &mut self.processes[n].child;
         let _ = child.kill();
         let _ = child.wait();
     }
-    /// SIGSTOP to process `n`, and SIGCONT after `time`, even if this process has ended by then.
+    /// Sends SIGSTOP to process `n`, and SIGCONT after `time`, even if this process has ended by then.
     pub fn pause(&self, n: usize, time: Duration) -> Pause {
         let script = "kill -STOP \"$1\"; sleep \"$2\"; kill -CONT \"$1\"";
         let (pid, seconds) = (self.processes[n].child.id().to_string(), time.as_secs_f64().to_string());
@@ -270,7 +271,7 @@ impl Cluster {
         command.args(["-c", script, "pause", &pid, &seconds]).stdin(Stdio::null());
         Pause(command.spawn().unwrap())
     }
-    /// Starts process `n` again.
+    /// Restarts process `n`.
     pub fn revive(&mut self, n: usize) {
         self.processes[n].child = self.spawn(self.processes[n].port);
     }

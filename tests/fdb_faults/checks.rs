@@ -1,15 +1,15 @@
-//! What must hold afterwards: each command that was answered is applied once, each unknown one once or not at all, each
-//! refused one not at all. Pure functions of what the clients heard and of what is stored.
+//! The conditions after a test: each answered command is applied once, each unknown one at most once, each
+//! refused one never. Pure functions of the clients' results and of the stored values.
 
 use crate::load::{Event, Op, Outcome, TOKEN};
 use crate::support::resp::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// What a check finds wrong.
-pub type Verdict = Result<(), String>;
+/// A problem that a check finds.
+pub type Finding = Result<(), String>;
 
-fn ensure(holds: bool, what: impl FnOnce() -> String) -> Verdict {
+fn ensure(holds: bool, what: impl FnOnce() -> String) -> Finding {
     if holds { Ok(()) } else { Err(what()) }
 }
 
@@ -26,7 +26,7 @@ fn unknowns(events: &[&Event]) -> i64 {
 }
 
 /// INCR: `kept` is the counter.
-pub fn counted(events: &[&Event], kept: i64) -> Verdict {
+pub fn counted(events: &[&Event], kept: i64) -> Finding {
     let mut replies = Vec::new();
     for event in events {
         replies.extend(number(event)?.map(|n| (n, event.start, event.end)));
@@ -38,8 +38,8 @@ pub fn counted(events: &[&Event], kept: i64) -> Verdict {
     in_order(replies)
 }
 
-/// GET of a counter: it holds all that was answered before, and nothing that was asked for later.
-pub fn read(reads: &[&Event], events: &[&Event]) -> Verdict {
+/// GET of a counter: it includes every increment answered before, and none requested later.
+pub fn read(reads: &[&Event], events: &[&Event]) -> Finding {
     for read in reads {
         let Outcome::Done(reply) = &read.outcome else { continue };
         let seen = strings(reply).first().map_or(Ok(0), |text| text.parse::<i64>());
@@ -48,7 +48,7 @@ pub fn read(reads: &[&Event], events: &[&Event]) -> Verdict {
             let Some(n) = number(event)? else { continue };
             ensure(n <= seen || event.end >= read.start, || format!("{read:?} does not see {event:?}"))?;
             ensure(n > seen || event.start <= read.end, || {
-                format!("{read:?} sees what came after: {event:?}")
+                format!("{read:?} sees a later increment: {event:?}")
             })?;
         }
     }
@@ -56,7 +56,7 @@ pub fn read(reads: &[&Event], events: &[&Event]) -> Verdict {
 }
 
 /// Replies of one counter or log: all differ, and none that began after another's end is smaller.
-fn in_order(mut replies: Vec<(i64, Duration, Duration)>) -> Verdict {
+fn in_order(mut replies: Vec<(i64, Duration, Duration)>) -> Finding {
     replies.sort();
     let mut latest = Duration::ZERO;
     for (at, (n, start, end)) in replies.iter().enumerate() {
@@ -68,12 +68,12 @@ fn in_order(mut replies: Vec<(i64, Duration, Duration)>) -> Verdict {
 }
 
 /// APPEND: `kept` is the string. Each token with its outcome; a reply is the length after it.
-pub fn appended(events: &[(&str, &Event)], kept: &str) -> Verdict {
+pub fn appended(events: &[(&str, &Event)], kept: &str) -> Finding {
     let stored: Vec<&str> = kept.as_bytes().chunks(TOKEN).map(|c| std::str::from_utf8(c).unwrap()).collect();
     let mut places = BTreeMap::new();
     for (at, token) in stored.iter().enumerate() {
         let before = places.insert(*token, at);
-        ensure(before.is_none(), || format!("{token} stands there twice"))?;
+        ensure(before.is_none(), || format!("{token} was appended twice"))?;
     }
     let mut replies = Vec::new();
     for (token, event) in events {
@@ -85,26 +85,28 @@ pub fn appended(events: &[(&str, &Event)], kept: &str) -> Verdict {
                 replies.push((length, event.start, event.end));
             }
             None => ensure(place.is_none() || event.outcome == Outcome::Unknown, || {
-                format!("{token}: {event:?}, but it is there")
+                format!("{token}: {event:?}, but it was appended")
             })?,
         }
     }
-    ensure(places.is_empty(), || format!("nobody appended {places:?}"))?;
+    ensure(places.is_empty(), || format!("no client appended {places:?}"))?;
     in_order(replies)
 }
 
 /// EXEC of two INCR and an APPEND: `kept` are the counters and the string.
-pub fn paired(events: &[(&str, &Event)], kept: (i64, i64, &str)) -> Verdict {
+pub fn paired(events: &[(&str, &Event)], kept: (i64, i64, &str)) -> Finding {
     let (a, b, log) = kept;
     let tokens = log.len() / TOKEN;
-    ensure(a == b && a == tokens as i64, || format!("half there: {a}, {b}, {tokens} tokens"))?;
+    ensure(a == b && a == tokens as i64, || format!("applied in part: {a}, {b}, {tokens} tokens"))?;
     let mut lengths = Vec::new();
     for (token, event) in events {
         let mut event = (*event).clone();
         if let Outcome::Done(reply) = &event.outcome {
             let items: Vec<i64> = reply.items().unwrap_or_default().iter().filter_map(Value::int).collect();
             let [a, b, length] = items[..] else { return Err(format!("{event:?}")) };
-            ensure(a == b && length == a * TOKEN as i64, || format!("one EXEC, one state: {event:?}"))?;
+            ensure(a == b && length == a * TOKEN as i64, || {
+                format!("an EXEC must see one state: {event:?}")
+            })?;
             event.outcome = Outcome::Done(Value::Int(length));
         }
         lengths.push((*token, event));
@@ -119,15 +121,15 @@ fn strings(reply: &Value) -> Vec<String> {
     items.iter().filter_map(Value::bytes).map(|b| String::from_utf8_lossy(b).into_owned()).collect()
 }
 
-/// Things that are put in and taken out: SADD and SPOP, SET NX and GETDEL.
+/// Items that are put in and taken out: SADD and SPOP, SET NX and GETDEL.
 #[derive(Default)]
 struct Things {
     /// Put in for certain; perhaps.
     sure: BTreeSet<String>,
     maybe: BTreeSet<String>,
-    /// Taken out, or still there.
+    /// Taken out, or still stored.
     seen: BTreeSet<String>,
-    /// How many unknown commands may have taken out.
+    /// The number of unknown commands that may have taken something out.
     lost: usize,
 }
 
@@ -139,30 +141,32 @@ impl Things {
             Outcome::Refused(_) => {}
         }
     }
-    fn see(&mut self, names: impl IntoIterator<Item = String>) -> Verdict {
+    fn see(&mut self, names: impl IntoIterator<Item = String>) -> Finding {
         for name in names {
             let put = self.sure.contains(&name) || self.maybe.contains(&name);
             ensure(put, || format!("{name} was never put in, or refused"))?;
             let once = self.seen.insert(name.clone());
-            ensure(once, || format!("{name} was taken out twice, or taken out and is still there"))?;
+            ensure(once, || format!("{name} was taken out twice, or taken out and is still stored"))?;
         }
         Ok(())
     }
-    fn verdict(self) -> Verdict {
+    fn finding(self) -> Finding {
         let missing: Vec<&String> = self.sure.difference(&self.seen).collect();
         ensure(missing.len() <= self.lost, || {
-            format!("{} are missing, {} can be: {missing:?}", missing.len(), self.lost)
+            format!("{} are missing, expected at most {}: {missing:?}", missing.len(), self.lost)
         })
     }
 }
 
 /// SADD and SPOP: `kept` are the members.
-pub fn pooled(events: &[&Event], kept: &[String]) -> Verdict {
+pub fn pooled(events: &[&Event], kept: &[String]) -> Finding {
     let mut things = Things::default();
     for event in events {
         if let Op::Add(_, members) = &event.op {
             let added = number(event)?;
-            ensure(added.is_none_or(|n| n == members.len() as i64), || format!("{event:?}: all are new"))?;
+            ensure(added.is_none_or(|n| n == members.len() as i64), || {
+                format!("{event:?}: every member is new")
+            })?;
             things.put(members.iter().cloned(), &event.outcome);
         }
     }
@@ -178,11 +182,11 @@ pub fn pooled(events: &[&Event], kept: &[String]) -> Verdict {
         }
     }
     things.see(kept.iter().cloned())?;
-    things.verdict()
+    things.finding()
 }
 
-/// SET NX and GETDEL: `kept` is what is in the box.
-pub fn boxed(events: &[&Event], kept: Option<String>) -> Verdict {
+/// SET NX and GETDEL: `kept` is the content of the box.
+pub fn boxed(events: &[&Event], kept: Option<String>) -> Finding {
     let mut things = Things::default();
     for event in events {
         match (&event.op, &event.outcome) {
@@ -199,11 +203,11 @@ pub fn boxed(events: &[&Event], kept: Option<String>) -> Verdict {
         }
     }
     things.see(kept)?;
-    things.verdict()
+    things.finding()
 }
 
-/// SMOVE: `kept` are the members of both homes. Each member has one client, so its events are in order.
-pub fn moved(events: &[&Event], kept: &[BTreeSet<String>; 2]) -> Verdict {
+/// SMOVE: `kept` are the members of both homes. Each member has one client, so its events are ordered.
+pub fn moved(events: &[&Event], kept: &[BTreeSet<String>; 2]) -> Finding {
     const NOWHERE: usize = 2;
     let mut places: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for event in events {
@@ -227,7 +231,7 @@ pub fn moved(events: &[&Event], kept: &[BTreeSet<String>; 2]) -> Verdict {
         })?;
     }
     let stray = kept.iter().flatten().find(|m| !places.contains_key(m.as_str()));
-    ensure(stray.is_none(), || format!("nobody added {stray:?}"))
+    ensure(stray.is_none(), || format!("no client added {stray:?}"))
 }
 
 #[cfg(test)]
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_wrong_is_seen() {
+    fn a_wrong_counter_is_found() {
         let incr = |at, outcome| event(Op::Incr(0), at, outcome);
         let all = [incr(0, done(1)), incr(1, Outcome::Unknown), incr(2, done(2)), incr(3, refused())];
         let all: Vec<&Event> = all.iter().collect();
@@ -269,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_went_wrong_is_seen() {
+    fn a_wrong_log_is_found() {
         let [a, b, c] = ["00-000001", "00-000002", "00-000003"];
         let append = |token: &str, at, outcome| event(Op::Append(0, token.into()), at, outcome);
         let (first, second) = (append(a, 0, done(9)), append(b, 1, Outcome::Unknown));
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exec_that_went_wrong_is_seen() {
+    fn a_torn_exec_is_found() {
         let reply = |a, b, length| Outcome::Done(Value::Array([a, b, length].map(Value::Int).into()));
         let exec = |outcome| event(Op::Exec(0, "00-000001".into()), 0, outcome);
         let all = |event: &Event, kept| paired(&[("00-000001", event)], kept);
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_and_a_box_that_went_wrong_are_seen() {
+    fn a_wrong_pool_or_box_is_found() {
         let add = |name: &str, outcome| event(Op::Add(0, vec![name.into()]), 0, outcome);
         let pop = |outcome| event(Op::Pop(0, 1), 1, outcome);
         let all = [add("a", done(1)), add("b", Outcome::Unknown), add("c", refused()), pop(bulk("a"))];
@@ -315,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_that_went_wrong_is_seen() {
+    fn a_wrong_move_is_found() {
         let home = event(Op::Home("a".into()), 0, done(1));
         let go = |outcome| event(Op::Move(1, "a".into()), 1, outcome);
         let at = |first: &[&str], second: &[&str]| {

@@ -1,4 +1,4 @@
-//! The load: clients that send commands to any server, and note what they asked, when, and what they heard.
+//! The load: clients that send commands to any server, and record each command, its times and its reply.
 
 use crate::support::resp::{Client, Value};
 use crate::support::rng::Rng;
@@ -11,41 +11,41 @@ pub const POOLS: usize = 3;
 pub const BOXES: usize = 4;
 pub const PAIRS: usize = 3;
 pub const ONCES: usize = 2;
-/// Length of every token, so that the reply to an APPEND tells where it stands.
+/// The length of every token, so that the reply to an APPEND tells its position.
 pub const TOKEN: usize = 9;
 /// Members that a client moves to and fro.
 const OWN: usize = 8;
-/// A command that is not answered for so long hangs.
+/// A command without a reply for this long hangs.
 const HANGS: Duration = Duration::from_secs(40);
 
-/// One command. The numbers say which of the keys of its kind.
+/// One command. The numbers select one of the keys of its kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     /// INCR.
     Incr(usize),
-    /// APPEND of a token that nobody else appends.
+    /// APPEND of a token that no other client appends.
     Append(usize, String),
-    /// SADD of members that nobody else adds.
+    /// SADD of members that no other client adds.
     Add(usize, Vec<String>),
-    /// SPOP of so many.
+    /// SPOP of this many.
     Pop(usize, usize),
     /// SADD of a member to home 0.
     Home(String),
-    /// SMOVE of an own member to this home from the other.
+    /// SMOVE of a client's own member to this home from the other.
     Move(usize, String),
-    /// SET NX of a token that nobody else puts.
+    /// SET NX of a token that no other client stores.
     Put(usize, String),
     /// GETDEL.
     Take(usize),
     /// MULTI, INCR a, INCR b, APPEND log, EXEC.
     Exec(usize, String),
-    /// INCR under an id, asked again until it is answered.
+    /// INCR under an id, retried until it is answered.
     Once(usize, String),
     /// GET of a counter.
     Read(usize),
 }
 
-/// Names of the kinds, in the order of [`Op::kind`].
+/// The names of the kinds, in the order of [`Op::kind`].
 pub const KINDS: [&str; 11] =
     ["INCR", "APPEND", "SADD", "SPOP", "SADD home", "SMOVE", "SET NX", "GETDEL", "EXEC", "IDEMPOTENT", "GET"];
 
@@ -84,7 +84,7 @@ impl Op {
         }
     }
 
-    /// Sends it and reads its reply; of a transaction that of EXEC.
+    /// Sends the command and returns its reply; for a transaction, that of EXEC.
     fn run(&self, client: &mut Client) -> std::io::Result<Value> {
         if let Op::Exec(n, token) = self {
             for line in [
@@ -103,12 +103,12 @@ impl Op {
     }
 }
 
-/// What a client knows of a command after its reply.
+/// The outcome of a command as its client knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Applied.
     Done(Value),
-    /// The error that says so.
+    /// The error for an unknown result.
     Unknown,
     /// Another error: not applied, now or later.
     Refused(String),
@@ -118,7 +118,7 @@ impl Outcome {
     pub fn of(reply: Value) -> Self {
         let error = match &reply {
             Value::Error(line) => Some(line.as_slice()),
-            // What an EXEC as a whole was refused with.
+            // The error of a refused EXEC.
             Value::Array(items) => items.iter().find(|i| i.is_error()).and_then(Value::bytes),
             _ => None,
         };
@@ -129,7 +129,7 @@ impl Outcome {
     }
 }
 
-/// A command, from when to when, and its outcome.
+/// A command, its start and end, and its outcome.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub op: Op,
@@ -138,12 +138,13 @@ pub struct Event {
     pub outcome: Outcome,
 }
 
-/// What clients share.
+/// State shared by the clients.
 pub struct Shared {
     pub ports: Vec<u16>,
     pub since: Instant,
     pub stop: AtomicBool,
-    /// Microseconds after `since` at which the last command was done, and the longest time in which none was.
+    /// The time after `since`, in microseconds, of the last completed command, and the longest gap without
+    /// one.
     last: AtomicU64,
     gap: AtomicU64,
 }
@@ -153,7 +154,7 @@ impl Shared {
         let (stop, last, gap) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
         Shared { ports, since: Instant::now(), stop, last, gap }
     }
-    /// The longest time in which no command was done, by any client.
+    /// The longest time in which no client completed a command.
     pub fn longest_gap(&self) -> Duration {
         Duration::from_micros(self.gap.load(Ordering::Relaxed))
     }
@@ -164,7 +165,7 @@ impl Shared {
     }
 }
 
-/// One client: a connection to each server, and its own members with the home that each is in.
+/// One client: a connection to each server, and its own members with their homes.
 pub struct Worker<'a> {
     shared: &'a Shared,
     number: usize,
@@ -183,7 +184,7 @@ impl<'a> Worker<'a> {
         Worker { shared, number, serial: 0, rng, clients, own: Vec::new(), events: Vec::new() }
     }
 
-    /// Sends commands until it is stopped: all that it did.
+    /// Sends commands until it is stopped; returns its events.
     pub fn run(mut self) -> Vec<Event> {
         while !self.shared.stop.load(Ordering::Relaxed) {
             let op = self.next();
@@ -242,7 +243,7 @@ impl<'a> Worker<'a> {
             Op::Move(to, member) if matches!(outcome, Outcome::Done(_)) => {
                 self.own.iter_mut().filter(|(m, _)| m == member).for_each(|(_, home)| *home = *to);
             }
-            // Where it is now is for the verification to find out.
+            // The verification finds out where the member is now.
             Op::Move(_, member) if outcome == Outcome::Unknown => self.own.retain(|(m, _)| m != member),
             _ => {}
         }

@@ -1,10 +1,10 @@
-//! Hazard: FoundationDB's processes die, come back or hang under load, and a command is applied twice, or lost after its OK,
-//! or a server hangs, or stays broken when the cluster is well again.
+//! Hazard: FoundationDB's processes die, return or hang under load, and a command is applied twice, or lost
+//! after its OK, or a server hangs, or stays broken when the cluster has recovered.
 //!
-//! Three processes keep two copies on disk. While clients use three servers, the processes are killed, restarted and paused,
-//! alone and together. What clients heard is compared with what is stored ([`checks`]),
-//! and every test ends with `tern check`. `TERN_FAULT_SECONDS` says how long,
-//! `TERN_SEED` repeats the faults (not the load's timing).
+//! Three processes keep two copies on disk. While clients use three servers, the processes are killed,
+//! restarted and paused, alone and together. The clients' results are compared with the stored values
+//! ([`checks`]), and every test ends with `tern check`. `TERN_FAULT_SECONDS` sets the duration, `TERN_SEED`
+//! repeats the faults (not the load's timing).
 
 #![cfg(feature = "fdb")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -16,7 +16,7 @@ mod proxy;
 #[path = "../support/mod.rs"]
 mod support;
 
-use checks::Verdict;
+use checks::Finding;
 use load::{Event, KINDS, Op, Outcome, Shared, Worker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -34,13 +34,13 @@ const CLIENTS: usize = 12;
 /// `store-timeout`: shorter than some of the outages.
 const TIMEOUT: Duration = Duration::from_secs(3);
 const SECONDS: u64 = 25;
-/// How soon all servers must be well after the cluster is.
+/// How soon after the cluster all servers must work again.
 const RECOVERY: Duration = Duration::from_secs(10);
 
-/// A cluster of three processes and servers on it. One at a time, for there are not processors for two.
+/// A cluster of three processes and servers on it. One at a time: there are not enough processors for two.
 struct World {
     servers: Vec<Server>,
-    /// What each was started with.
+    /// The arguments of each server.
     args: Vec<String>,
     cluster: Cluster,
     home: TempDir,
@@ -54,9 +54,9 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 impl World {
-    fn new(what_needs_it: &str) -> Option<Self> {
+    fn new(dependent: &str) -> Option<Self> {
         let alone = alone();
-        let cluster = Cluster::start(Layout::Double, what_needs_it)?;
+        let cluster = Cluster::start(Layout::Double, dependent)?;
         Some(Self::on(cluster, alone))
     }
 
@@ -71,7 +71,7 @@ impl World {
         World { servers, args, cluster, home, _alone: alone }
     }
 
-    /// `tern check` of the whole store, while its servers run.
+    /// Runs `tern check` on the whole store while its servers run.
     fn assert_sound(&self) {
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         assert_sound(self.home.path(), &args);
@@ -81,7 +81,7 @@ impl World {
         self.servers.iter().map(|s| s.port).collect()
     }
 
-    /// Waits until the cluster says that it is available, then until every server writes and reads; how long both took.
+    /// Waits until the cluster is available, then until every server writes and reads; returns both times.
     fn recovered(&self) -> String {
         let since = Instant::now();
         self.cluster.wait_until_available();
@@ -92,14 +92,14 @@ impl World {
                 assert!(since.elapsed() < RECOVERY, "a server stays broken:\n{}", server.log());
             }
         }
-        format!("available again after {there:.1?}, all servers well {:.1?} later", since.elapsed())
+        format!("available again after {there:.1?}, all servers working {:.1?} later", since.elapsed())
     }
 }
 
-/// What was done to the cluster, by name.
+/// The number of faults by name.
 type Faults = BTreeMap<&'static str, usize>;
 
-/// One fault at random, undone when this returns.
+/// A random fault, undone when this returns.
 fn fault(cluster: &mut Cluster, rng: &mut Rng) -> &'static str {
     let millis = |rng: &mut Rng, from: u64, to: u64| {
         Duration::from_millis(from + rng.below((to - from) as usize) as u64)
@@ -138,7 +138,8 @@ fn fault(cluster: &mut Cluster, rng: &mut Rng) -> &'static str {
     }
 }
 
-/// One fault after the other. Most of them meet a cluster that is at work: it can take 20 s to recover from some.
+/// Causes one fault after the other. Most of them hit a working cluster: it can take 20 s to recover from
+/// some.
 fn make_trouble(cluster: &mut Cluster, rng: &mut Rng, time: Duration) -> Faults {
     let since = Instant::now();
     let mut faults = Faults::new();
@@ -172,18 +173,18 @@ fn every_command_is_applied_once_while_processes_die_and_hang() {
     });
     report(&events, &faults, &recovered, shared.longest_gap());
     let mut client = world.servers[0].client();
-    let wrong: Vec<String> = verdicts(&events, &mut client).into_iter().filter_map(Result::err).collect();
+    let wrong: Vec<String> = findings(&events, &mut client).into_iter().filter_map(Result::err).collect();
     assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));
     world.assert_sound();
     for event in &events {
         let Outcome::Refused(line) = &event.outcome else { continue };
         assert!(line.starts_with("ERR the store is unavailable"), "{event:?}");
     }
-    assert!(slowest(&events) < TIMEOUT * 2, "a client waits long for its error");
-    assert!(faults.values().sum::<usize>() > 2 && events.len() > 500, "too little happened");
+    assert!(slowest(&events) < TIMEOUT * 2, "a client must get its error in time");
+    assert!(faults.values().sum::<usize>() > 2 && events.len() > 500, "the test must meet enough faults");
 }
 
-/// The longest time that a command took which was asked for once.
+/// The longest time of a command that was sent once.
 fn slowest(events: &[Event]) -> Duration {
     let once = events.iter().filter(|e| !matches!(e.op, Op::Once(..)));
     once.map(|e| e.end - e.start).max().unwrap_or_default()
@@ -210,8 +211,8 @@ fn report(events: &[Event], faults: &Faults, recovered: &str, gap: Duration) {
     ));
 }
 
-/// All checks, on what is stored now.
-fn verdicts(events: &[Event], client: &mut Client) -> Vec<Verdict> {
+/// Runs all checks on the stored values.
+fn findings(events: &[Event], client: &mut Client) -> Vec<Finding> {
     let of =
         |wanted: &dyn Fn(&Op) -> bool| -> Vec<&Event> { events.iter().filter(|e| wanted(&e.op)).collect() };
     let mut out = Vec::new();
@@ -251,8 +252,8 @@ fn verdicts(events: &[Event], client: &mut Client) -> Vec<Verdict> {
     out
 }
 
-fn named(what: &str, k: usize, verdict: Verdict) -> Verdict {
-    verdict.map_err(|wrong| format!("{what} {k}: {wrong}"))
+fn named(what: &str, k: usize, finding: Finding) -> Finding {
+    finding.map_err(|wrong| format!("{what} {k}: {wrong}"))
 }
 
 fn tokens<'a>(events: &[&'a Event]) -> Vec<(&'a str, &'a Event)> {
@@ -273,7 +274,7 @@ fn integer(client: &mut Client, key: &str) -> i64 {
     string(client, key).map_or(0, |text| text.parse().unwrap())
 }
 
-/// The members of a set, of which SCARD must know.
+/// The members of a set, whose number SCARD must confirm.
 fn members(client: &mut Client, key: &str) -> BTreeSet<String> {
     let value = client.line(&format!("SMEMBERS {key}"));
     let items = value.items().unwrap_or_else(|| panic!("{key}: {value:?}"));
@@ -284,22 +285,22 @@ fn members(client: &mut Client, key: &str) -> BTreeSet<String> {
     members
 }
 
-/// Both ways of being gone: nobody listens, and nobody answers.
+/// Both kinds of outage: a closed port, and silence.
 #[test]
-fn a_cluster_that_stops_as_a_whole_is_named_and_comes_back() {
+fn an_outage_of_the_whole_cluster_is_named_and_survived() {
     let Some(mut world) = World::new("a cluster that stops as a whole") else { return };
     let before = |n: usize| format!("SET before:{n} {n}");
     for (n, server) in world.servers.iter().enumerate() {
         assert_eq!(server.client().line(&before(n)), Value::Simple(b"OK".to_vec()));
     }
     (0..world.cluster.len()).for_each(|n| world.cluster.kill(n));
-    all_are_told(&world, "killed");
+    all_clients_get_the_error(&world, "killed");
     (0..world.cluster.len()).for_each(|n| world.cluster.revive(n));
     say(&format!("  a cluster that was killed: {}", world.recovered()));
 
     let all = 0..world.cluster.len();
     let pauses: Vec<Pause> = all.map(|n| world.cluster.pause(n, TIMEOUT * 4)).collect();
-    all_are_told(&world, "paused");
+    all_clients_get_the_error(&world, "paused");
     drop(pauses);
     say(&format!("  a cluster that was paused: {}", world.recovered()));
     for n in 0..SERVERS {
@@ -309,24 +310,24 @@ fn a_cluster_that_stops_as_a_whole_is_named_and_comes_back() {
     world.assert_sound();
 }
 
-/// Clients of all servers get the error that names the store, about `store-timeout` after they have asked.
-fn all_are_told(world: &World, how: &str) {
+/// Clients of all servers get an error that names the store, about `store-timeout` after their request.
+fn all_clients_get_the_error(world: &World, how: &str) {
     const LINES: [&str; 6] =
         ["GET before:0", "INCR stopped", "SADD s a b c", "SPOP s", "SINTER s t", "APPEND before:1 x"];
-    let told = |port: u16, line: &str| {
+    let error_after = |port: u16, line: &str| {
         let mut client = Client::connect(port).unwrap();
         let since = Instant::now();
         let reply = client.line(line);
         let took = since.elapsed();
         let Value::Error(text) = reply else { panic!("{line} on a {how} cluster: {reply:?}") };
         let text = String::from_utf8(text).unwrap();
-        // A commit that was on its way when the cluster stopped would be unknown; nothing is on its way here.
+        // A commit under way when the cluster stopped would be unknown; none is under way here.
         assert!(text.starts_with("ERR the store is unavailable"), "{line} on a {how} cluster: {text}");
         took
     };
     let took: Vec<Duration> = std::thread::scope(|scope| {
         let asked = world.servers.iter().flat_map(|s| LINES.map(|line| (s.port, line)));
-        let asked: Vec<_> = asked.map(|(port, line)| scope.spawn(move || told(port, line))).collect();
+        let asked: Vec<_> = asked.map(|(port, line)| scope.spawn(move || error_after(port, line))).collect();
         asked.into_iter().map(|a| a.join().unwrap()).collect()
     });
     let (first, last) = (took.iter().min().unwrap(), took.iter().max().unwrap());

@@ -1,7 +1,8 @@
-//! A partition: between all servers and the cluster, and of one server while the others go on.
+//! A partition between all servers and the cluster, or of one server while the others continue.
 //!
-//! Servers of one cluster talk through it alone, so a partition between servers is one that is cut off from the cluster. Nothing
-//! is closed; each connection falls silent, in both directions or in one ([`Cut`]), and goes on later.
+//! Servers of one cluster talk only through it, so a partition between servers is one server cut off from the
+//! cluster. No connection closes; each falls silent, in both directions or in one ([`Cut`]), and continues
+//! later.
 
 use crate::load::{Event, Outcome, Shared, Worker};
 use crate::proxy::{Cut, Proxy};
@@ -10,7 +11,7 @@ use crate::support::resp::{Client, Value};
 use crate::support::rng::Rng;
 use crate::support::server::{Server, free_port};
 use crate::support::{env_number, say};
-use crate::{CLIENTS, Faults, SECONDS, SERVERS, TIMEOUT, World, alone, report, slowest, verdicts};
+use crate::{CLIENTS, Faults, SECONDS, SERVERS, TIMEOUT, World, alone, findings, report, slowest};
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -18,20 +19,20 @@ use std::time::{Duration, Instant};
 const CUTS: [Cut; 3] = [Cut::Both, Cut::Requests, Cut::Answers];
 /// Keys that expire while a server is cut off.
 const KEYS: i64 = 150;
-/// How soon the others bury who is cut off.
+/// How soon the others remove the rows of a server that is cut off.
 const BURIED: Duration = Duration::from_secs(60);
 
-/// Servers, and the way between them and a cluster of one process.
-fn world(what_needs_it: &str) -> Option<(World, Proxy)> {
+/// Servers, and the proxy between them and a cluster of one process.
+fn world(dependent: &str) -> Option<(World, Proxy)> {
     let alone = alone();
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let (published, listens) = (listener.local_addr().unwrap().port(), free_port());
     let proxy = Proxy::start(listener, listens);
-    let cluster = Cluster::start_behind(published, listens, what_needs_it)?;
+    let cluster = Cluster::start_behind(published, listens, dependent)?;
     Some((World::on(cluster, alone), proxy))
 }
 
-/// Cuts off one server or all, one way or both, for longer or shorter than `store-timeout`, again and again.
+/// Repeatedly cuts off one server or all, one way or both, for shorter or longer than `store-timeout`.
 fn make_trouble(world: &World, proxy: &Proxy, rng: &mut Rng, time: Duration) -> Faults {
     let since = Instant::now();
     let mut faults = Faults::new();
@@ -75,7 +76,7 @@ fn every_command_is_applied_once_while_servers_are_cut_off() {
     report(&events, &faults, &recovered, shared.longest_gap());
     say(&format!("  {} bytes came late", proxy.held()));
     let mut client = world.servers[0].client();
-    let wrong: Vec<String> = verdicts(&events, &mut client).into_iter().filter_map(Result::err).collect();
+    let wrong: Vec<String> = findings(&events, &mut client).into_iter().filter_map(Result::err).collect();
     assert!(wrong.is_empty(), "seed {seed}:\n{}", wrong.join("\n"));
     world.assert_sound();
     let mut refused = 0;
@@ -84,11 +85,11 @@ fn every_command_is_applied_once_while_servers_are_cut_off() {
         assert!(line.starts_with("ERR the store is unavailable"), "{event:?}");
         refused += 1;
     }
-    assert!(slowest(&events) < TIMEOUT * 2, "a client waits long for its error");
-    assert!(refused > 0 && proxy.held() > 0 && events.len() > 200, "too little happened");
+    assert!(slowest(&events) < TIMEOUT * 2, "a client must get its error in time");
+    assert!(refused > 0 && proxy.held() > 0 && events.len() > 200, "the test must meet enough partitions");
 }
 
-/// A figure of INFO.
+/// A field of INFO.
 fn info(server: &Server, name: &str) -> i64 {
     let text = server.client().line("INFO stats");
     let text = String::from_utf8_lossy(text.bytes().unwrap()).into_owned();
@@ -96,7 +97,7 @@ fn info(server: &Server, name: &str) -> i64 {
     line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
 }
 
-/// Servers that `server` knows the rows of.
+/// The number of servers whose rows `server` knows.
 fn rows(server: &Server) -> usize {
     let text = server.client().line("INFO tern");
     String::from_utf8_lossy(text.bytes().unwrap()).lines().filter(|l| l.starts_with("instance_")).count()
@@ -111,7 +112,8 @@ fn wait(what: &str, patience: Duration, is_so: impl Fn() -> bool) -> Duration {
     since.elapsed()
 }
 
-/// The others count up through server 1; who asks server 0 must never hear of less than was acknowledged before he asked.
+/// The others increment through server 1; a client of server 0 must never read less than was acknowledged
+/// before its request.
 #[derive(Default)]
 struct Count {
     acknowledged: AtomicI64,
@@ -120,7 +122,7 @@ struct Count {
     stop: AtomicBool,
 }
 
-/// Ends the counting, also where the test fails.
+/// Ends the counting, also if the test fails.
 struct Stop<'a>(&'a Count);
 
 impl Drop for Stop<'_> {
@@ -133,7 +135,9 @@ impl Count {
     fn up(&self, mut client: Client) {
         while !self.stop.load(Ordering::Relaxed) {
             let reply = client.line("INCR n");
-            let n = reply.int().unwrap_or_else(|| panic!("who is not cut off hears of it: {reply:?}"));
+            let n = reply
+                .int()
+                .unwrap_or_else(|| panic!("a server that is not cut off must not notice: {reply:?}"));
             self.acknowledged.store(n, Ordering::Release);
         }
     }
@@ -156,12 +160,13 @@ impl Count {
     }
 }
 
-/// Its rows are taken away and its share of the jobs is done, once; it answers nothing, and nothing stale when it is back.
+/// The others remove the server's rows and take over its share of the jobs, once; it answers nothing while it
+/// is cut off, and nothing stale when it returns.
 #[test]
-fn a_server_that_is_cut_off_is_taken_over_from_and_comes_back_without_stale_answers() {
+fn a_server_that_is_cut_off_is_replaced_and_returns_without_stale_answers() {
     let Some((world, proxy)) = world("a server that is cut off") else { return };
     let [cut_off, other] = [0, 1].map(|n| &world.servers[n]);
-    wait("all see each other", BURIED, || world.servers.iter().all(|s| rows(s) == SERVERS));
+    wait("all servers must see each other", BURIED, || world.servers.iter().all(|s| rows(s) == SERVERS));
     let mut listens = cut_off.client();
     listens.line("SUBSCRIBE news");
     let count = Count::default();
@@ -176,23 +181,24 @@ fn a_server_that_is_cut_off_is_taken_over_from_and_comes_back_without_stale_answ
         let keys: Vec<String> = (0..KEYS).map(|n| format!("SET key:{n} v PX 300\r\n")).collect();
         writer.send_raw(keys.concat().as_bytes()).unwrap();
         keys.iter().for_each(|_| assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec())));
-        wait("its rows are taken away", BURIED, || rows(other) == SERVERS - 1);
+        wait("its rows must be removed", BURIED, || rows(other) == SERVERS - 1);
         let buried = since.elapsed();
         let expired = |by: &[Server]| by.iter().map(|s| info(s, "expired_keys")).sum::<i64>();
-        wait("its share of expired keys is removed", BURIED, || expired(&world.servers[1..]) == KEYS);
+        wait("its share of expired keys must be removed", BURIED, || expired(&world.servers[1..]) == KEYS);
         let answers = count.answers.load(Ordering::Relaxed);
         writer.line("PUBLISH news missed");
         assert_eq!(
             cut_off.client().line("GET n").bytes().map(|e| e.starts_with(b"ERR the store")),
             Some(true)
         );
-        assert_eq!(count.answers.load(Ordering::Relaxed), answers, "it answers while it is cut off");
+        assert_eq!(count.answers.load(Ordering::Relaxed), answers, "it must not answer while it is cut off");
         proxy.mend();
-        let back =
-            wait("it answers again", TIMEOUT * 4, || count.answers.load(Ordering::Relaxed) > answers + 50);
-        wait("all see it again", BURIED, || world.servers.iter().all(|s| rows(s) == SERVERS));
-        assert!(listens.is_closed(), "who listened to it is told by closing that something was missed");
-        assert_eq!(expired(&world.servers), KEYS, "a key expired twice");
+        let back = wait("it must answer again", TIMEOUT * 4, || {
+            count.answers.load(Ordering::Relaxed) > answers + 50
+        });
+        wait("all servers must see it again", BURIED, || world.servers.iter().all(|s| rows(s) == SERVERS));
+        assert!(listens.is_closed(), "the connection of a subscriber that missed messages must be closed");
+        assert_eq!(expired(&world.servers), KEYS, "each key must expire once");
         drop(stop);
         counting.join().unwrap();
         reading.join().unwrap();
@@ -207,13 +213,16 @@ fn a_server_that_is_cut_off_is_taken_over_from_and_comes_back_without_stale_answ
     world.assert_sound();
 }
 
-/// Shorter than `store-timeout`, so that what was asked before is answered after: what it hears then is old.
+/// Shorter than `store-timeout`, so that requests sent before are answered after the cut: their replies must
+/// not be stale.
 fn short_cuts(proxy: &Proxy, server: &Server, count: &Count) {
     for cut in [CUTS, CUTS].concat() {
         let answers = count.answers.load(Ordering::Relaxed);
         proxy.cut(server.pid(), cut);
         std::thread::sleep(TIMEOUT / 3);
         proxy.mend();
-        wait("it goes on", TIMEOUT * 2, || count.answers.load(Ordering::Relaxed) > answers + 20);
+        wait("the server must continue", TIMEOUT * 2, || {
+            count.answers.load(Ordering::Relaxed) > answers + 20
+        });
     }
 }

@@ -1,8 +1,10 @@
-//! The only way to a cluster: what is cut off by it is silent, as where a network drops packets, and is not closed.
+//! The only route to a cluster: a direction that is cut falls silent, as if the network dropped its packets,
+//! and no connection closes.
 //!
-//! fdbserver listens at one address and is published under the proxy's, so every client comes through here. A connection belongs
-//! to the process that opened it (`/proc/net/tcp` names a connection's inode, `/proc/<pid>/fd` the inodes of a process). What a
-//! direction that is cut would have carried, also the end of a connection, is held back and comes late, as retransmitted packets do.
+//! fdbserver listens at one address but publishes the proxy's, so every client comes through here. A
+//! connection belongs to the process that opened it (`/proc/net/tcp` names a connection's inode,
+//! `/proc/<pid>/fd` the inodes of a process). Traffic of a cut direction, including the end of a connection,
+//! is held back and arrives late, as retransmitted packets do.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -11,17 +13,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How soon a pump sees that something was cut or mended.
+/// How soon a pump notices a cut or its end.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Which way nothing goes.
+/// The direction that is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Both.
     Both,
     /// To the cluster.
     Requests,
-    /// From the cluster: what was asked is done, and nobody hears of it.
+    /// From the cluster: requests are carried out, but their replies do not arrive.
     Answers,
 }
 
@@ -45,7 +47,7 @@ impl Cut {
 struct State {
     /// By process.
     cuts: Mutex<HashMap<u32, Cut>>,
-    /// Bytes that had to wait for the end of a cut.
+    /// Bytes that waited for the end of a cut.
     held: AtomicU64,
     over: AtomicBool,
 }
@@ -56,7 +58,7 @@ impl State {
         pid.and_then(|pid| cuts.get(&pid)).is_some_and(|cut| cut.holds(way))
     }
 
-    /// Waits while `way` is cut for `pid`. True if it was.
+    /// Waits while `way` is cut for `pid`. Returns whether it was.
     fn wait(&self, pid: Option<u32>, way: Way) -> bool {
         let mut waited = false;
         while self.holds(pid, way) && !self.over.load(Ordering::Relaxed) {
@@ -67,13 +69,13 @@ impl State {
     }
 }
 
-/// A running proxy; nothing goes through it any more once it is dropped.
+/// A running proxy; it forwards nothing once it is dropped.
 pub struct Proxy {
     state: Arc<State>,
 }
 
 impl Proxy {
-    /// Between `listener` and whoever listens at `port` of this machine.
+    /// Connects `listener` with local port `port`.
     pub fn start(listener: TcpListener, port: u16) -> Self {
         let state = Arc::new(State::default());
         let shared = state.clone();
@@ -90,12 +92,12 @@ impl Proxy {
         Proxy { state }
     }
 
-    /// From now on nothing passes that way between process `pid` and the cluster.
+    /// Cuts a direction between process `pid` and the cluster.
     pub fn cut(&self, pid: u32, cut: Cut) {
         self.state.cuts.lock().unwrap().insert(pid, cut);
     }
 
-    /// All goes its way again.
+    /// Ends all cuts.
     pub fn mend(&self) {
         self.state.cuts.lock().unwrap().clear();
     }
@@ -114,7 +116,7 @@ impl Drop for Proxy {
 
 fn carry(state: &Arc<State>, client: &TcpStream, port: u16) {
     let pid = opener(client);
-    // A connection that is asked for while all is cut comes about later.
+    // A connection requested during a complete cut is established later.
     state.wait(pid, Way::ToCluster);
     let Ok(cluster) = TcpStream::connect(("127.0.0.1", port)) else { return };
     let _ = (cluster.set_nodelay(true), client.set_nodelay(true));
@@ -138,7 +140,7 @@ fn pump(state: &State, pid: Option<u32>, way: Way, mut from: &TcpStream, mut to:
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// The process at the other end of a connection on this machine.
+/// The process at the other end of a local connection.
 fn opener(client: &TcpStream) -> Option<u32> {
     let (ours, theirs) = (client.local_addr().ok()?.port(), client.peer_addr().ok()?.port());
     let table = std::fs::read_to_string("/proc/net/tcp").ok()?;

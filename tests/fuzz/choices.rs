@@ -1,22 +1,23 @@
-//! Where a generator's decisions come from: a seed, or the bytes that a coverage-guided fuzzer has chosen.
+//! The source of a generator's decisions: a seed, or bytes chosen by a coverage-guided fuzzer.
 
 use crate::support::rng::Rng;
 
-/// What is decided next.
+/// Decides what comes next.
 pub enum Choices<'a> {
     /// By a generator.
     Seeded(Rng),
-    /// By bytes; behind their end all is 0.
+    /// By bytes; after their end every decision is 0.
     Given(&'a [u8]),
 }
 
 impl Choices<'_> {
-    /// The same seed decides the same.
+    /// The same seed makes the same decisions.
     pub fn seeded(seed: u64) -> Self {
         Choices::Seeded(Rng::new(seed))
     }
 
-    /// In `0..n`. Takes as few of the given bytes as `n` needs, so that a changed byte is one changed decision.
+    /// In `0..n`. Consumes as few of the given bytes as `n` needs, so that a changed byte changes one
+    /// decision.
     pub fn below(&mut self, n: usize) -> usize {
         let width = if n <= 1 << 8 { 1 } else { 4 };
         match self {
@@ -33,13 +34,13 @@ impl Choices<'_> {
         }
     }
 
-    /// Whether the given bytes have been used up.
+    /// Whether the given bytes are used up.
     pub fn is_over(&self) -> bool {
         matches!(self, Choices::Given([]))
     }
 }
 
-/// The next `width` bytes as a number, and fewer at the end.
+/// The next `width` bytes as a number; fewer at the end.
 fn taken(bytes: &mut &[u8], width: usize) -> u64 {
     let (now, later) = bytes.split_at(width.min(bytes.len()));
     *bytes = later;

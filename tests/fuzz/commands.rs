@@ -1,8 +1,9 @@
-//! Whole commands against a store: whatever the arguments are, there is an answer, and no handler panics.
+//! Complete commands against a store: any arguments get a reply, and no handler panics.
 //!
-//! Words come from a list of what parsers know (options, numbers at their bounds, ranges, patterns), from a few keys of each type,
-//! and from the mutator. Commands that end the server or stop it on purpose are left out; so are offsets and lengths that are
-//! allowed and only cost time, such as a string of 512 MB. Whatever has been run, `tern check` finds the store sound.
+//! Words come from a list of words that parsers know (options, numbers at their bounds, ranges, patterns),
+//! from a few keys of each type, and from the mutator. Commands that end or stall the server on purpose are
+//! left out; so are allowed but expensive offsets and lengths, such as a string of 512 MB. After any
+//! commands, `tern check` finds the store sound.
 
 use super::choices::Choices;
 use super::mutate::mutant;
@@ -113,7 +114,7 @@ const WORDS: &[&str] = &[
 /// Not run: they end, stall or wait on purpose.
 const LEFT_OUT: &[&str] = &["shutdown", "debug", "wait", "failover"];
 
-/// A server, and what it is asked.
+/// A server that receives commands.
 pub struct Asked {
     rig: Rig,
     table: Vec<&'static Entry>,
@@ -121,7 +122,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// With a few keys of each type; `large` is how many members the largest has.
+    /// With a few keys of each type; `large` is the size of the largest set.
     pub async fn new(large: usize) -> Self {
         let mut asked = Asked {
             rig: Rig::new().await,
@@ -132,7 +133,7 @@ impl Asked {
         asked
     }
 
-    /// Puts back what commands have taken away.
+    /// Restores what commands have removed.
     pub async fn fill(&mut self, large: usize) {
         for line in ["SET k 12", "SADD s a b 3", "PFADD hll a b c", "SETBIT bits 77 1", "SADD big 1 2 3"] {
             self.rig.line(line).await;
@@ -141,7 +142,7 @@ impl Asked {
         self.rig.run(&["SADD".into(), "big".into()].into_iter().chain(many).collect::<Vec<String>>()).await;
     }
 
-    /// One command. Panics where there is no answer in 30 s, and where its handler has panicked.
+    /// Runs one command. Panics if there is no reply within 30 s, or if its handler has panicked.
     pub async fn ask(&mut self, choices: &mut Choices<'_>) {
         let argv = self.argv(choices);
         if is_costly(&argv) {
@@ -153,7 +154,7 @@ impl Asked {
         assert_eq!(self.rig.server.telemetry.panics.get(), 0, "{}", shown());
     }
 
-    /// Fails where `tern check` would find damage.
+    /// Fails if `tern check` finds damage.
     pub async fn assert_sound(&self) {
         self.rig.assert_sound().await;
     }
@@ -177,7 +178,7 @@ impl Asked {
     }
 }
 
-/// Offsets and counts that are allowed and cost much: not here.
+/// Whether offsets and counts are allowed but too expensive for this test.
 fn is_costly(argv: &[Vec<u8>]) -> bool {
     let number = |arg: &Vec<u8>| {
         std::str::from_utf8(arg).ok().and_then(|t| t.trim_start_matches('#').parse::<i64>().ok())
@@ -190,7 +191,7 @@ fn is_costly(argv: &[Vec<u8>]) -> bool {
     far && argv.iter().skip(1).filter_map(number).any(|n| n.unsigned_abs() > 1 << 20)
 }
 
-/// A new server, and up to 64 commands that the input decides.
+/// A new server, and up to 64 commands decided by the input.
 pub fn chosen(input: &[u8]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

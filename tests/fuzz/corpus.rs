@@ -1,4 +1,4 @@
-//! Inputs that are right, for the mutator to break. Made by the encoders, so they follow the formats.
+//! Valid inputs for the mutator to break. The encoders produce them, so they follow the formats.
 
 use super::choices::Choices;
 use bytes::Bytes;
@@ -277,7 +277,7 @@ pub fn arguments() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Of a generator, for nobody in particular.
+/// Random decisions of a generator, for no target in particular.
 pub fn decisions() -> Vec<Vec<u8>> {
     let bytes = |seed: u64| {
         let mut choices = Choices::seeded(seed);

@@ -1,11 +1,12 @@
-//! Hazard: bytes that are not what they should be end a task, cost memory without bound, or are read as something else.
+//! Hazard: malformed bytes end a task, cost unbounded memory, or are read as something else.
 //!
-//! Each target takes any bytes, from the network, a payload, a stored row or a file, and must answer: with a value or an error.
-//! The inputs are mutants of a small corpus that is made here, by a seeded mutator that is blind to coverage: it finds what is
-//! shallow, which for hand-written decoders of flat formats is most. Overflow checks are on in tests.
-//! `TERN_FUZZ_SECONDS` is the time for each target (1 s where nothing is said), `TERN_FUZZ_SEED` repeats a run.
+//! Each target takes any bytes, from the network, a payload, a stored row or a file, and must return a value
+//! or an error. The inputs are mutants of a small corpus, made by a seeded mutator that is blind to coverage:
+//! it finds shallow mistakes, and hand-written decoders of flat formats have few others. Overflow checks are
+//! on in tests. `TERN_FUZZ_SECONDS` is the time per target (default 1 s), `TERN_FUZZ_SEED` repeats a run.
 //!
-//! Targets are functions of bytes, so that a coverage-guided fuzzer drives the same ones: see `libfuzzer/main.rs`.
+//! Targets are functions of bytes, so that a coverage-guided fuzzer can drive the same ones: see
+//! `libfuzzer/main.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -37,7 +38,7 @@ fn seed() -> u64 {
     support::env_number("TERN_FUZZ_SEED").unwrap_or_else(Rng::any_seed)
 }
 
-/// Runs mutants until the time is over; a panic ends it with the input that caused it.
+/// Runs mutants until the time is up; a panic ends it and prints the input that caused it.
 fn hunt(target: &Target) {
     let (seed, until) = (seed(), Instant::now() + time());
     let (mut choices, corpus) = (Choices::seeded(seed), (target.corpus)());
@@ -77,7 +78,7 @@ macro_rules! hunts {
 hunts!(requests payloads records idempotency_records ages instances replies chunks small_sets member_rows forward_rows catalog_rows
     candidates messages row_keys hyperloglogs config_files acl_rules arguments);
 
-/// The hunt can fail: a decoder that trusts a length is caught within a second.
+/// The hunt can fail: it catches a decoder that trusts a length within a second.
 #[test]
 fn a_planted_mistake_is_found() {
     fn trusting(input: &[u8]) {

@@ -2,13 +2,13 @@
 
 use crate::choices::Choices;
 
-/// Longest mutant in bytes.
+/// The longest mutant in bytes.
 const LONGEST: usize = 64 << 10;
-/// Bytes that decoders treat in a special way.
+/// Bytes that decoders treat specially.
 const SPECIAL: [u8; 16] =
     [0, 1, 2, 3, 0x7f, 0x80, 0x81, 0xc0, 0xc3, 0xfe, 0xff, b'\r', b'\n', b'$', b'*', b'"'];
 
-/// One to eight changes to one of the corpus.
+/// Applies one to eight changes to an input of the corpus.
 pub fn mutant(choices: &mut Choices<'_>, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = corpus[choices.below(corpus.len())].clone();
     for _ in 0..=choices.below(8) {

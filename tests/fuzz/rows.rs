@@ -1,9 +1,9 @@
-//! Stored rows that are not what they should be, of every kind at once: whatever stands in a store, `tern check` reads it to the end
-//! and commands are answered, with a value or an error.
+//! Malformed stored rows of every kind: whatever a store holds, `tern check` reads it to the end, and
+//! commands get a value or an error.
 //!
-//! A store with every kind of row is damaged in a few places: values are changed, rows removed, others' values put into them, keys
-//! changed. Then it is checked, a few commands look at it, and it is mended. What the check does not report must be of a kind
-//! that nobody can see ([`unseen`]).
+//! A store with every kind of row is damaged in a few places: values are changed, rows removed, values
+//! exchanged, keys changed. Then it is checked, a few commands run on it, and it is repaired. Damage that the
+//! check does not report must be undetectable ([`unseen`]).
 
 use super::choices::Choices;
 use super::mutate::mutant;
@@ -19,7 +19,7 @@ use tern::keyspace::keys::root;
 use tern::lifecycle::check::check;
 use tern::store::{RangeOptions, Read, Store};
 
-/// What looks at each kind of row.
+/// Commands that read each kind of row.
 const LINES: &[&str] = &[
     "GET plain",
     "GET long",
@@ -99,15 +99,15 @@ async fn populated() -> Rig {
     rig
 }
 
-/// Rows that only come with several servers, and with a collection of the dictionary.
+/// Rows that need several servers, or a collection of the dictionary.
 async fn others(store: &Store) {
     let tx = store.begin();
-    let told = [Message::Channel(Bytes::from_static(b"news"), Bytes::from_static(b"hello"))];
+    let message = [Message::Channel(Bytes::from_static(b"news"), Bytes::from_static(b"hello"))];
     let stamped = |n: u8| [&root::messages()[..], &[0, 0, 0, 0, 0, 0, 0, n, 0, 0], &[0; 4]].concat();
     tx.set(&root::listener(7), &[LISTENS]).unwrap();
     tx.set(&root::bell(), &9u64.to_le_bytes()).unwrap();
     tx.set(&root::collected(), &stamped(8)).unwrap();
-    tx.set(&stamped(9), &encode(told.iter())).unwrap();
+    tx.set(&stamped(9), &encode(message.iter())).unwrap();
     tx.set(&root::collector(), &State::default().encode()).unwrap();
     tx.set(&root::streamed(7), &1u64.to_le_bytes()).unwrap();
     tx.commit().await.unwrap();
@@ -119,7 +119,7 @@ async fn rows(store: &Store) -> Rows {
     page.pairs.into_iter().collect()
 }
 
-/// Puts `rows` in the place of all that is there.
+/// Replaces the contents of the store by `rows`.
 async fn replace(store: &Store, rows: &Rows) {
     loop {
         let tx = store.begin();
@@ -132,20 +132,21 @@ async fn replace(store: &Store, rows: &Rows) {
     }
 }
 
-/// A row of any kind, each as likely as the others: most rows are the dictionary's.
+/// A row of any kind, each kind with the same probability: most rows are the dictionary's.
 fn any_row(rows: &Rows, choices: &mut Choices<'_>) -> Bytes {
     let kinds = kinds(rows);
     let kind = &kinds[choices.below(kinds.len())];
     kind[choices.below(kind.len())].clone()
 }
 
-/// The keys of each kind of row, in their order.
+/// The keys of each kind of row, in order.
 fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
     let kind = |key: &Bytes| match key[0] {
-        // Idempotency records and what they take.
+        // Idempotency records and their sizes.
         b't' => (key.slice(..key.len().min(2)), None),
         0x80.. => {
-            // A database's rows begin with its prefix, mostly of two bytes; those of sets say what they are behind the object's id.
+            // A database's rows begin with its prefix, mostly of two bytes; those of sets have their kind
+            // after the object's id.
             let set_row = key.get(19).copied().filter(|_| key[2] == b'S');
             (key.slice(..key.len().min(3)), set_row)
         }
@@ -156,7 +157,7 @@ fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
     keys.chunk_by(cut).map(|keys| keys.iter().map(|key| (*key).clone()).collect()).collect()
 }
 
-/// One to three rows are damaged.
+/// Damages one to three rows.
 fn damaged(sound: &Rows, choices: &mut Choices<'_>) -> Rows {
     let mut rows = sound.clone();
     for _ in 0..=choices.below(3) {
@@ -167,7 +168,7 @@ fn damaged(sound: &Rows, choices: &mut Choices<'_>) -> Rows {
             1 => drop(rows.insert(at, rows[&other].clone())),
             2 => {
                 let key = mutant(choices, &[at.to_vec()]);
-                // A key that no engine takes is of no interest, nor is one behind all rows.
+                // Skips keys that no engine accepts, and keys after all rows.
                 if (1..1000).contains(&key.len()) && key[0] < 0xff {
                     rows.insert(key.into(), value);
                 }
@@ -178,7 +179,7 @@ fn damaged(sound: &Rows, choices: &mut Choices<'_>) -> Rows {
     rows
 }
 
-/// A store that is damaged again and again.
+/// A store that is damaged repeatedly.
 pub struct Damaged {
     rig: Rig,
     sound: Rows,
@@ -191,8 +192,8 @@ impl Damaged {
         Damaged { rig, sound }
     }
 
-    /// Damages the sound store. Whether `tern check` says so; panics where it does not and somebody could see it, where it does not end
-    /// in 60 s, or a command does not, or panics.
+    /// Damages the sound store. Returns whether `tern check` reports it; panics if it does not report
+    /// detectable damage, if it or a command takes longer than 60 s, or if one panics.
     pub async fn one(&mut self, choices: &mut Choices<'_>) -> bool {
         let store = self.rig.server.store.clone();
         let rows = damaged(&self.sound, choices);
@@ -210,19 +211,25 @@ impl Damaged {
         reported
     }
 
-    /// Why nobody can see what is wrong with `rows`, or what somebody can.
+    /// Why the damage in `rows` is undetectable, or what should have been reported.
     fn unseen(&self, rows: &Rows) -> Result<BTreeSet<Unseen>, String> {
         let one = |(key, before, after): (Bytes, Option<Bytes>, Option<Bytes>)| {
             let why = unseen::why([&self.sound, rows], &key, before.as_ref(), after.as_ref());
             let show = |value: &Option<Bytes>| value.as_ref().map(|value| value.escape_ascii().to_string());
             why.ok_or_else(|| {
-                format!("not reported: {} was {:?}, is {:?}", key.escape_ascii(), show(&before), show(&after))
+                format!(
+                    "the check must report: {} was {:?}, is {:?}",
+                    key.escape_ascii(),
+                    show(&before),
+                    show(&after)
+                )
             })
         };
         unseen::changes(&self.sound, rows).into_iter().map(one).collect()
     }
 
-    /// Damages two rows of each kind, in every way that a row can be, each alone. What was not seen of it, and what should have been.
+    /// Damages two rows of each kind in every way, each on its own. Returns unreported damage, and what
+    /// should have been reported.
     pub async fn each(&self) -> (BTreeSet<Unseen>, Vec<String>) {
         let (store, mut unseen, mut missed) = (self.rig.server.store.clone(), BTreeSet::new(), Vec::new());
         let mut other = Bytes::new();
@@ -249,7 +256,8 @@ impl Damaged {
         (unseen, missed)
     }
 
-    /// Removes two deltas of one set, of which one adds and the other removes. Whether that is reported, and whether it should be.
+    /// Removes two deltas of one set, of which one adds and the other removes. Returns whether that is
+    /// reported, and whether it should be.
     pub async fn even_deltas(&self) -> (bool, Result<BTreeSet<Unseen>, String>) {
         let set = |key: &Bytes| (key[2] == b'S' && key.get(19) == Some(&1)).then(|| key.slice(..20));
         let deltas = || self.sound.iter().filter(|(key, _)| key[0] >= 0x80 && set(key).is_some());
@@ -265,7 +273,7 @@ impl Damaged {
         (is_reported(store).await, self.unseen(&rows))
     }
 
-    /// Puts the sound store back, and checks that.
+    /// Restores the sound store, and checks it.
     pub async fn mend(&self) {
         replace(&self.rig.server.store, &self.sound).await;
         self.rig.assert_sound().await;
@@ -274,7 +282,8 @@ impl Damaged {
 
 async fn is_reported(store: &Store) -> bool {
     let read = async { check(store, &mut |_, _| {}).await };
-    let report = tokio::time::timeout(Duration::from_secs(60), read).await.expect("no verdict");
+    let report =
+        tokio::time::timeout(Duration::from_secs(60), read).await.expect("the check must finish within 60 s");
     !report.is_ok_and(|report| report.is_sound())
 }
 
@@ -291,10 +300,10 @@ async fn write(store: &Store, key: &[u8], value: Option<&Bytes>) {
     }
 }
 
-/// Most bytes of a value that are changed one by one.
+/// The longest value whose bytes are changed one by one.
 const EACH: usize = 48;
 
-/// Everything that can happen to a row: a key and what stands there then. `other`: the value of a row of another kind.
+/// Every change to a row: a key and its new value. `other`: the value of a row of another kind.
 fn ways(key: &Bytes, value: &Bytes, other: &Bytes) -> Vec<(Bytes, Option<Bytes>)> {
     let mut values = vec![Bytes::new(), other.clone(), [&value[..], b"\0"].concat().into()];
     values.extend(value.len().checked_sub(1).map(|end| value.slice(..end)));
@@ -306,7 +315,7 @@ fn ways(key: &Bytes, value: &Bytes, other: &Bytes) -> Vec<(Bytes, Option<Bytes>)
     }));
     let mut ways = vec![(key.clone(), None)];
     ways.extend(values.into_iter().map(|value| (key.clone(), Some(value))));
-    // The same row once more, elsewhere.
+    // The same row again, under another key.
     let mut keys = vec![[&key[..], b"\0"].concat()];
     let shorter = (1..key.len().min(5)).chain([key.len() / 2, key.len() - 1]);
     keys.extend(shorter.map(|len| key[..len].to_vec()));
@@ -315,14 +324,14 @@ fn ways(key: &Bytes, value: &Bytes, other: &Bytes) -> Vec<(Bytes, Option<Bytes>)
         changed[at] = changed[at].wrapping_add(1).min(0xfe);
         changed
     }));
-    // Behind all that a range ends in front of, which has such a byte at its end.
+    // A key after every range, whose exclusive end has such a byte.
     keys.extend((1..key.len()).map(|at| [&key[..at], &[0xff], &key[at + 1..]].concat()));
     keys.retain(|key| !key.is_empty());
     ways.extend(keys.into_iter().map(|key| (key.into(), Some(value.clone()))));
     ways
 }
 
-/// A new server, whose rows are then those of the sound store, damaged as the input decides.
+/// A new server with the rows of the sound store, damaged as the input decides.
 pub fn chosen(input: &[u8]) {
     static SOUND: OnceLock<Rows> = OnceLock::new();
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,5 @@
-//! What takes bytes from outside, as functions that must return. Where a value comes out, it must be written again as it was read.
+//! Functions of bytes from outside that must return. If one yields a value, encoding it must give the same
+//! bytes.
 
 use super::{commands, corpus, rows};
 use bytes::Bytes;
@@ -28,13 +29,13 @@ use tern::types::record::{Record, Stored};
 use tern::types::set::chunk::Row;
 use tern::types::set::small::Small;
 
-/// A function of bytes, and inputs that it knows.
+/// A function of bytes, and valid inputs of it.
 pub struct Target {
-    /// Also its test's.
+    /// Also the name of its test.
     pub name: &'static str,
     /// Must return.
     pub run: fn(&[u8]),
-    /// What a mutator begins with.
+    /// The mutator's corpus.
     pub corpus: fn() -> Vec<Vec<u8>>,
 }
 
@@ -53,7 +54,7 @@ pub const ALL: &[Target] = &[
     Target { name: "forward_rows", run: forward_rows, corpus: corpus::forward_rows },
     Target { name: "catalog_rows", run: catalog_rows, corpus: corpus::catalog_rows },
     Target { name: "candidates", run: candidates, corpus: corpus::candidates },
-    Target { name: "messages", run: told, corpus: corpus::messages },
+    Target { name: "messages", run: cluster_messages, corpus: corpus::messages },
     Target { name: "row_keys", run: row_keys, corpus: corpus::row_keys },
     Target { name: "hyperloglogs", run: hyperloglogs, corpus: corpus::hyperloglogs },
     Target { name: "config_files", run: config_files, corpus: corpus::config_files },
@@ -61,19 +62,24 @@ pub const ALL: &[Target] = &[
     Target { name: "arguments", run: arguments, corpus: corpus::arguments },
 ];
 
-/// Whole servers: the bytes are decisions of a generator. A thousand times slower, and of use only to who sees coverage.
+/// Whole servers: the bytes decide what a generator makes. A thousand times slower, and useful only with
+/// coverage.
 pub const WHOLE: &[Target] = &[
     Target { name: "commands", run: commands::chosen, corpus: corpus::decisions },
     Target { name: "rows", run: rows::chosen, corpus: corpus::decisions },
 ];
 
-/// RESP and inline: the same requests and error in one piece, byte by byte, and before AUTH no large ones.
+/// RESP and inline: the same requests and errors in one piece and byte by byte, and no large ones before
+/// AUTH.
 fn requests(input: &[u8]) {
     let known = Limits { max_bulk: 512 << 20, authenticated: true };
     assert_eq!(decoded(input, input.len().max(1), known), decoded(input, 1, known));
     let stranger = Limits { authenticated: false, ..known };
     let (requests, _) = decoded(input, 7, stranger);
-    assert!(requests.iter().flatten().all(|arg| arg.len() <= 64 << 10), "a stranger sent much");
+    assert!(
+        requests.iter().flatten().all(|arg| arg.len() <= 64 << 10),
+        "a large request before AUTH must be refused"
+    );
 }
 
 fn decoded(input: &[u8], piece: usize, limits: Limits) -> (Vec<Vec<Bytes>>, Option<ProtocolError>) {
@@ -92,7 +98,7 @@ fn decoded(input: &[u8], piece: usize, limits: Limits) -> (Vec<Vec<Bytes>>, Opti
     (requests, None)
 }
 
-/// RESTORE's payloads: as they are, and with a checksum that fits, because few mutants have one.
+/// RESTORE's payloads: as given, and with a correct checksum, because few mutants have one.
 fn payloads(input: &[u8]) {
     const LONGEST: usize = 1 << 20;
     let _ = (dump::decode(input, LONGEST).now_or_never(), dump::weight(input));
@@ -137,7 +143,7 @@ fn replies(input: &[u8]) {
     }
 }
 
-/// A set's chunk: what it says without being decoded is what it says decoded.
+/// A set's chunk: facts read from the encoded form equal those of the decoded one.
 fn chunks(input: &[u8]) {
     let Ok(row) = Row::new(0, Bytes::copy_from_slice(input)) else { return };
     let (count, ids) = (row.count(), row.ids());
@@ -156,22 +162,22 @@ fn small_sets(input: &[u8]) {
     };
     let Ok(Some(mut small)) = Small::decode(&rep) else { return };
     let members = small.members();
-    // Ids that are no integers have no text: `tern check` is who finds them.
+    // Ids that are not integers have no text: `tern check` finds them.
     assert!(members.len() <= small.len());
     let _ = (small.nth(0), small.nth(u64::MAX), small.contains(b"a"));
-    // A damaged one may name what it does not find.
+    // A damaged one may name an id that it does not have.
     for member in members.iter().take(4) {
         let _ = small.remove(member);
     }
 }
 
-/// The dictionary's reverse rows: the key, behind its length, and the row.
+/// The dictionary's reverse rows: the length of the key, the key, and the row.
 fn member_rows(input: &[u8]) {
     let Some((len, rest)) = input.split_first() else { return };
     let (key, value) = rest.split_at_checked((*len).into()).unwrap_or((rest, &[]));
     let entries = members::entries(key, value).map(Vec::from_iter).unwrap_or_default();
     let row = Bytes::copy_from_slice(value);
-    // Who reads one member must find what who reads them all finds.
+    // A lookup of one member must agree with reading all members.
     for (id, member) in &entries {
         let (group, own) =
             if key.len() == 10 { (Some(row.clone()), None) } else { (None, Some(row.clone())) };
@@ -182,7 +188,7 @@ fn member_rows(input: &[u8]) {
     }
 }
 
-/// The dictionary's forward rows: one id goes, the others stay.
+/// The dictionary's forward rows: removing one id keeps the others.
 fn forward_rows(row: &[u8]) {
     let all: Vec<u64> = forward::ids_of_row(row).collect();
     assert_eq!(all.len(), row.len() / 8);
@@ -192,7 +198,7 @@ fn forward_rows(row: &[u8]) {
     }
 }
 
-/// What every transaction looks at: the databases' prefixes, the state of the dictionary's collector.
+/// Rows that every transaction reads: the databases' prefixes, the state of the dictionary's collector.
 fn catalog_rows(input: &[u8]) {
     if let Some(place) = Place::decode(input) {
         assert_eq!(place.encode(), input);
@@ -204,7 +210,7 @@ fn catalog_rows(input: &[u8]) {
     }
 }
 
-/// Of the dictionary's collector: ten bytes of key, and the ids.
+/// Candidates of the dictionary's collector: ten bytes of key, and the ids.
 fn candidates(input: &[u8]) {
     let (key, value) = input.split_at(input.len().min(10));
     if let Ok(ids) = decode_candidates(key, value) {
@@ -214,10 +220,10 @@ fn candidates(input: &[u8]) {
     }
 }
 
-fn told(input: &[u8]) {
-    // The database of what is no event says nothing.
-    if let Some(told) = messages::decode(Bytes::copy_from_slice(input)) {
-        assert_eq!(messages::decode(messages::encode(told.iter()).into()), Some(told));
+fn cluster_messages(input: &[u8]) {
+    // The database field of a message that is no event has no meaning.
+    if let Some(decoded) = messages::decode(Bytes::copy_from_slice(input)) {
+        assert_eq!(messages::decode(messages::encode(decoded.iter()).into()), Some(decoded));
     }
 }
 
@@ -258,7 +264,7 @@ fn config_files(input: &[u8]) {
     }
 }
 
-/// Rules of a user, as ACL SETUSER and a users' file have them: what is shown of a user makes one who may do the same.
+/// A user's rules as in ACL SETUSER and a users' file: the displayed rules create an equivalent user.
 fn acl_rules(input: &[u8]) {
     let Some(user) = user_of(&mut input.split(|b| *b == b' ')) else { return };
     let shown = user.show();

@@ -1,7 +1,8 @@
-//! What damage of stored rows nobody can see, and why: the layout says it once, or it does not matter. All else `tern check` reports.
+//! Undetectable damage of stored rows, and why: the layout stores the fact once, or it does not matter. `tern
+//! check` reports all other damage.
 //!
-//! Bytes that change below a row are the engine's to notice, by its checksums (`tests/crash`). Here whole rows are other ones than
-//! they were, as a mistake of ours would leave them.
+//! The engine's checksums detect bytes that change below a row (`tests/crash`). Here whole rows are wrong, as
+//! a bug of ours would leave them.
 
 use bytes::Bytes;
 use tern::keyspace::idempotency::IdempotencyRecord;
@@ -10,45 +11,48 @@ use tern::types::record::Stored;
 use tern::types::set::chunk::Row;
 use tern::types::set::rows::delta_value;
 
-/// Rows by their keys.
+/// Rows by key.
 pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 
-/// Why damage cannot be seen.
+/// Why damage is undetectable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unseen {
-    /// The bytes of a string, the members of a small set, and the revision are in the record and nowhere else.
+    /// The bytes of a string, the members of a small set, and the revision are stored only in the record.
     Value,
-    /// Which ids a set has its chunks and deltas say alone; their number is said again.
+    /// The ids of a set are stored only in its chunks and deltas; their number is stored twice.
     Members,
-    /// A piece of a long string, or its end, that is not there is zeroes: SETRANGE far behind the end writes one piece.
+    /// A missing piece of a long string, or a missing end of one, reads as zeroes: SETRANGE far beyond the
+    /// end writes one piece.
     Zeroes,
-    /// The version half of N is compared with what WATCH saw, and with nothing that is stored.
+    /// The version half of N is compared with the version that WATCH saw, and with no stored value.
     Version,
-    /// The stamp of a sum of weights tells a reader that it has changed, whatever it was.
+    /// The stamp of a sum of weights only tells a reader that the sum has changed.
     Stamp,
-    /// One of a database's counters is no number of its own, only their sum is; one that is not there is 0.
+    /// Only the sum of a database's counters has a meaning; a missing counter is 0.
     Keys,
-    /// Numbers that the allocator does not give out any more, or not from there: they are lost, none comes twice.
+    /// Numbers that the allocator will not give out any more: they are lost, but none is used twice.
     Numbers,
-    /// Blocks of ids that nobody gets, or a shard that has given out none.
+    /// Blocks of ids that are never given out, or a shard that has given out none.
     Blocks,
-    /// The last database, which is empty: a server makes it again when it starts.
+    /// The last database, if it is empty: a server recreates it when it starts.
     NoDatabase,
-    /// A server that is not there any more, or that registers again with its next beat.
+    /// A server that has left, or that registers again with its next beat.
     Server,
-    /// The number of a lane's last batch: asked for while a commit is in doubt, and a server's lanes are its own.
+    /// The number of a lane's last batch: it is read only while a commit is in doubt, and a server's lanes
+    /// are its own.
     Lane,
     /// Garbage that is gone already.
     NoGarbage,
-    /// A message to servers, or who listens: none outlives its readers.
+    /// A message to servers, or a subscription: none outlives its readers.
     Message,
-    /// What the collector of the dictionary has found out so far it alone looks at, and its servers write it again.
+    /// Intermediate results of the dictionary's collector: only it reads them, and its servers write them
+    /// again.
     Collector,
-    /// Which command had an id, what it answered and which database was selected then its idempotency record says alone.
+    /// The command of an id, its reply and the selected database: stored only in the idempotency record.
     Answer,
-    /// Another secret of the store is as good a secret.
+    /// Another secret of the store works as well.
     Secret,
-    /// Rows of a flushed database or of a removed object, which will go.
+    /// Rows of a flushed database or of a removed object, which will be reclaimed.
     Removed,
 }
 
@@ -73,14 +77,15 @@ pub const ALL: &[Unseen] = &[
     Unseen::Removed,
 ];
 
-/// Keys whose rows differ, with what stood there and what stands there.
+/// Keys whose rows differ, with the old and the new value.
 pub fn changes(sound: &Rows, damaged: &Rows) -> Vec<(Bytes, Option<Bytes>, Option<Bytes>)> {
     let keys: std::collections::BTreeSet<&Bytes> = sound.keys().chain(damaged.keys()).collect();
     let one = |key: &&Bytes| ((*key).clone(), sound.get(*key).cloned(), damaged.get(*key).cloned());
     keys.iter().map(one).filter(|(_, before, after)| before != after).collect()
 }
 
-/// Why nobody can see that the row at `key` was `before` and is `after` in `damaged`. None: it must be reported.
+/// Why the damage is undetectable if the row at `key` was `before` and is `after` in `damaged`. None: it must
+/// be reported.
 pub fn why(
     [sound, damaged]: [&Rows; 2],
     key: &Bytes,
@@ -109,7 +114,7 @@ pub fn why(
     fits.then_some(unseen)
 }
 
-/// An idempotency record, or a piece of one, that takes as many bytes.
+/// An idempotency record, or a piece of one, of the same length.
 fn is_same_idempotency_record(key: &Bytes, before: &Bytes, after: &Bytes) -> bool {
     let head = |raw: &Bytes| IdempotencyRecord::decode(raw).ok().map(|r| (r.is_owned, r.at, r.len));
     match root::decode_idempotency(key) {
@@ -119,7 +124,7 @@ fn is_same_idempotency_record(key: &Bytes, before: &Bytes, after: &Bytes) -> boo
     }
 }
 
-/// A row that asks for something that there is not.
+/// A row that refers to something that does not exist.
 fn is_no_garbage(sound: &Rows, key: &Bytes, before: Option<&Bytes>) -> bool {
     let Some(Garbage::Object(db, oid) | Garbage::Building(db, oid)) = root::decode_garbage(key) else {
         return false;
@@ -180,19 +185,19 @@ fn below_a_prefix(
     fits.then_some(unseen)
 }
 
-/// How many more deltas add than remove.
+/// The number of deltas that add minus the number that remove.
 fn more_added(rows: &Rows, deltas: &Bytes) -> i64 {
     let deltas = rows.range(deltas.clone()..).take_while(|(key, _)| key.starts_with(deltas));
     deltas.map(|(_, value)| if value[..] == *delta_value(true) { 1 } else { -1 }).sum()
 }
 
-/// The sum of a database's counters of keys; None where one is none.
+/// The sum of a database's counters of keys; None if one is malformed.
 fn counted(rows: &Rows, counters: &Bytes) -> Option<i64> {
     let counters = rows.range(counters.clone()..).take_while(|(key, _)| key.starts_with(counters));
     counters.map(|(_, value)| Some(i64::from_le_bytes(value[..].try_into().ok()?))).sum()
 }
 
-/// Two chunks at one place that lead to the same next one and have as many members.
+/// Two chunks at one place with the same successor and the same number of members.
 fn is_same_number(rest: &[u8], before: &Bytes, after: &Bytes) -> Option<bool> {
     let first = u64::from_be_bytes(rest.get(17..)?.try_into().ok()?);
     let [before, after] = [before, after].map(|raw| {

@@ -1,4 +1,5 @@
-//! Hunts of the targets that are whole servers, with decisions by a seed: one server is asked, or damaged, until the time is over.
+//! Hunts of the targets that are whole servers, with decisions by a seed: one server runs commands, or is
+//! damaged, until the time is up.
 
 use super::choices::Choices;
 use super::commands::Asked;
@@ -30,7 +31,7 @@ async fn any_arguments_get_an_answer() {
 }
 
 #[tokio::test]
-async fn any_rows_get_a_verdict_and_an_answer() {
+async fn any_rows_are_checked_and_answered() {
     let (seed, until) = (seed(), Instant::now() + time() * 3);
     support::say(&format!("fuzz rows: TERN_FUZZ_SEED={seed}"));
     let (mut damaged, mut choices) = (Damaged::new().await, Choices::seeded(seed));
@@ -41,11 +42,11 @@ async fn any_rows_get_a_verdict_and_an_answer() {
     }
     damaged.mend().await;
     support::say(&format!("fuzz rows: {tried} damaged stores, {reported} reported, seed {seed}"));
-    assert!(reported * 2 > tried, "most damage is seen");
+    assert!(reported * 2 > tried, "most damage must be reported");
 }
 
 #[tokio::test]
-async fn damage_of_every_kind_is_reported_but_for_what_nobody_can_see() {
+async fn damage_of_every_kind_is_reported_unless_undetectable() {
     let damaged = Damaged::new().await;
     let (unseen, missed) = damaged.each().await;
     damaged.mend().await;
@@ -53,18 +54,18 @@ async fn damage_of_every_kind_is_reported_but_for_what_nobody_can_see() {
     assert_eq!(Vec::from_iter(unseen), ALL);
 }
 
-/// Found by libFuzzer: what is judged row by row here was wrong about two rows that make up for each other.
+/// Found by libFuzzer: the row-by-row expectation was wrong about two rows that offset each other.
 #[tokio::test]
-async fn as_many_members_as_before_are_not_seen() {
+async fn offsetting_deltas_are_undetectable() {
     let damaged = Damaged::new().await;
     let (reported, unseen) = damaged.even_deltas().await;
     damaged.mend().await;
     assert_eq!((reported, unseen), (false, Ok([Unseen::Members].into())));
 }
 
-/// As a coverage-guided fuzzer drives them.
+/// Driven as by a coverage-guided fuzzer.
 #[test]
-fn any_bytes_are_decisions() {
+fn any_bytes_drive_the_generators() {
     for target in WHOLE {
         (target.corpus)().iter().take(2).for_each(|input| (target.run)(input));
         (target.run)(b"");

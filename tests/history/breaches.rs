@@ -27,7 +27,7 @@ impl Tamper for NoReadConflict {
     }
 }
 
-/// Where databases are is read without a conflict.
+/// The catalog of databases is read without a conflict.
 pub struct NoDirectoryConflict;
 impl Tamper for NoDirectoryConflict {
     fn range(&self, begin: &[u8], read: Read) -> Read {
@@ -38,7 +38,7 @@ impl Tamper for NoDirectoryConflict {
     }
 }
 
-/// Version and number of a set's members are read without a conflict.
+/// The version and number of a set's members are read without a conflict.
 pub struct NoCountConflict;
 impl Tamper for NoCountConflict {
     fn read(&self, key: &[u8], read: Read) -> Read {
@@ -46,7 +46,7 @@ impl Tamper for NoCountConflict {
     }
 }
 
-/// Whoever rewrites a set's chunk does not conflict with others who do.
+/// Rewriting a set's chunk does not conflict with other writers of it.
 pub struct NoChunkConflict;
 impl Tamper for NoChunkConflict {
     fn notes(&self, begin: &[u8]) -> bool {
@@ -56,7 +56,7 @@ impl Tamper for NoChunkConflict {
     }
 }
 
-/// The answer kept under an id is looked for without a conflict.
+/// The reply kept under an id is looked up without a conflict.
 pub struct NoIdempotencyConflict;
 impl Tamper for NoIdempotencyConflict {
     fn read(&self, key: &[u8], read: Read) -> Read {
@@ -64,7 +64,7 @@ impl Tamper for NoIdempotencyConflict {
     }
 }
 
-/// Whoever writes into a piece of a string does not see what the piece holds.
+/// A write into a piece of a string does not see the piece's contents.
 pub struct PieceUnseen;
 impl Tamper for PieceUnseen {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
@@ -80,7 +80,7 @@ impl Tamper for VersionBeforeSnapshot {
     }
 }
 
-/// After an unknown commit nobody looks whether it was applied.
+/// An unknown commit counts as not applied.
 pub struct LaneKeySkipped;
 impl Tamper for LaneKeySkipped {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
@@ -88,7 +88,7 @@ impl Tamper for LaneKeySkipped {
     }
 }
 
-/// WATCH compares whether a key is there, not its revision.
+/// WATCH compares only whether a key exists, not its revision.
 pub struct WatchWithoutRevision;
 impl Tamper for WatchWithoutRevision {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
@@ -102,7 +102,7 @@ impl Tamper for WatchWithoutRevision {
     }
 }
 
-/// Of a record's bytes: where its flags are, its revision and, if it has one, its expiry; the value comes behind.
+/// Offsets in a record: the flags, the revision and the optional expiry; the value follows.
 const FLAGS: usize = 2;
 const REVISION: Range<usize> = 3..11;
 const EXPIRY: Range<usize> = 11..19;
@@ -111,27 +111,27 @@ fn has_expiry(raw: &[u8]) -> bool {
     raw[FLAGS] & 1 > 0
 }
 
-/// What goes wrong when an EXEC compares the key that its client watches.
+/// The fault in an EXEC's comparison of a watched key.
 #[derive(Clone, Copy)]
 enum Amiss {
     Conflict,
     Expiry,
 }
 
-/// Breaks the comparison of an EXEC's watched key and no other read of that key. The comparison is the first read after the transaction
-/// first reads the EXEC's mark (`record.rs`).
+/// Breaks the comparison of an EXEC's watched key and no other read of that key. The comparison is the first
+/// read after the transaction first reads the EXEC's mark (`record.rs`).
 pub struct Compared {
     amiss: Amiss,
     of_one: Mutex<Comparing>,
 }
 
-/// What one transaction does.
+/// The state of one transaction.
 #[derive(Default)]
 struct Comparing {
-    /// The unit whose EXEC's mark was read last.
+    /// The unit of the EXEC whose mark was read last.
     last: Option<usize>,
     is_next: bool,
-    /// It is the one of WATCH itself.
+    /// The unit is the WATCH itself.
     watches: bool,
     row: Option<Vec<u8>>,
 }
@@ -141,7 +141,7 @@ impl Compared {
     pub fn without_conflict() -> Arc<Self> {
         Self::amiss(Amiss::Conflict)
     }
-    /// A watched key that has expired is taken for alive, as long as its row is there.
+    /// An expired watched key counts as alive while its row exists.
     pub fn at_no_time() -> Arc<Self> {
         Self::amiss(Amiss::Expiry)
     }
@@ -178,11 +178,11 @@ impl Tamper for Compared {
     }
 }
 
-/// PERSIST leaves a key the revision that it had.
+/// PERSIST leaves a key its old revision.
 #[derive(Default)]
 pub struct PersistUnseen(Mutex<BTreeMap<Vec<u8>, Lasting>>);
 
-/// What was shown of a row.
+/// The values shown for a row.
 struct Lasting {
     revision: Vec<u8>,
     value: Vec<u8>,
@@ -208,7 +208,7 @@ impl Tamper for PersistUnseen {
     }
 }
 
-/// An absent key looks as if nobody had touched it since it was watched: what happens where ghosts are not broken.
+/// An absent key looks unchanged since it was watched, as if ghosts never broke.
 pub struct GhostsForEver;
 impl Tamper for GhostsForEver {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
@@ -220,7 +220,7 @@ impl Tamper for GhostsForEver {
     }
 }
 
-/// Transactions begin at a version that is not the last one committed.
+/// Transactions begin at a version older than the last commit.
 pub struct StaleReadVersion;
 impl Tamper for StaleReadVersion {
     fn sight(&self) -> Sight {

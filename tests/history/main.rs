@@ -1,19 +1,21 @@
-//! Hazard: what clients of several servers see could not have happened in any order of their commands that respects time.
+//! Hazard: no order of the commands that respects time explains what clients of several servers see.
 //!
-//! Clients run random commands over few keys, on servers that share a store with faults; every call and return is recorded. Two
-//! checkers look for an order through a pure [`model`] of Redis: [`replay`] does everything again in the order of the store's
-//! versions, [`search`] knows nothing of the store and tries orders, part by part; neither may contradict the other, and a third
-//! one ([`second`]) is asked about counters. That they can say no is shown by small histories, and by
-//! [`mutants`]: breaches of what Tern rests on, each of which each checker must find.
+//! Clients run random commands on few keys, on servers that share a store with faults; every call and return
+//! is recorded. Two checkers look for an order in a pure [`model`] of Redis: [`replay`] repeats the
+//! operations in the order of the store's versions, [`search`] knows nothing of the store and tries orders,
+//! part by part; the two must not contradict each other, and a third checker ([`second`]) gives an opinion on
+//! counters. Small histories show that the checkers can fail, and so do [`mutants`]: breaches of Tern's
+//! assumptions, each of which each checker must find.
 //!
-//! `TERN_HISTORY_SECONDS` says for how long histories are made (10), `TERN_HISTORY_OPERATIONS` how many a long one has
-//! (20 000), `TERN_SEED` repeats the choice of commands.
+//! `TERN_HISTORY_SECONDS` sets the time for making histories (10), `TERN_HISTORY_OPERATIONS` the length of a
+//! long one (20 000), `TERN_SEED` repeats the choice of commands.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod breaches;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+mod findings;
 mod generate;
 mod model;
 mod mutants;
@@ -27,20 +29,19 @@ mod sets_world;
 mod small;
 #[path = "../support/mod.rs"]
 mod support;
-mod verdict;
 mod witness;
 mod world;
 
+use findings::{Checks, Counted, OPINIONS, check};
 use generate::{EVERYTHING, Group};
-use search::Verdict;
+use search::Finding;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use support::rng::Rng;
 use tern::store::faulty::FaultRates;
-use verdict::{Counted, OPINIONS, judged, judged_of_own_times};
 use world::{Plan, history};
 
-/// Of a hundred operations so many are carried out at least.
+/// The minimum percentage of operations carried out.
 const DONE: usize = 90;
 /// Histories in which a mutation must show.
 const CHANCES: u64 = 60;
@@ -51,7 +52,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Of `clients` that do `steps` together.
+/// A plan of `clients` that do `steps` together.
 fn honest(rng: &mut Rng, clients: usize, steps: usize) -> Plan {
     Plan {
         servers: 1 + rng.below(3),
@@ -78,15 +79,15 @@ async fn histories_are_strictly_serializable() {
     while since.elapsed() < Duration::from_secs(seconds) || histories < 12 {
         let clients = [1, 2, 4, 8, 16, 64][histories % 6];
         let mut plan = honest(&mut rng, clients, 400);
-        // Where many go at once or much is open, a search alone decides little.
+        // With many clients or many open operations, the search alone decides little.
         plan.marked = clients > 1 || plan.give_up > 0 || rng.below(2) > 0;
         let seed = rng.next();
         let seen = history(plan, seed).await;
         counted.add(Counted::of(&seen));
         histories += 1;
-        let verdicts = judged(seen, false);
-        undecided += usize::from(!verdicts.is_decided());
-        assert!(!verdicts.is_broken(), "history {histories}, {clients} clients, seed {seed}: {verdicts:?}");
+        let findings = check(seen, Checks::default());
+        undecided += usize::from(!findings.is_decided());
+        assert!(!findings.is_broken(), "history {histories}, {clients} clients, seed {seed}: {findings:?}");
     }
     support::say(&format!("history: {histories} histories, {counted}, {undecided} undecided"));
     assert!(undecided * 10 <= histories, "{undecided} of {histories} histories are undecided");
@@ -104,33 +105,34 @@ async fn a_long_history_is_strictly_serializable() {
     let seen = history(plan, seed).await;
     let (made, since) = (since.elapsed(), Instant::now());
     let counted = Counted::of(&seen);
-    let verdicts = judged(seen, false);
-    assert_eq!(verdicts.replay, Some(Verdict::Serializable), "seed {seed}");
+    let findings = check(seen, Checks::default());
+    assert_eq!(findings.replay, Some(Finding::Serializable), "seed {seed}");
     let took = since.elapsed();
-    support::say(&format!("history: one of {counted}, made in {made:?}, judged in {took:?}"));
+    support::say(&format!("history: one of {counted}, made in {made:?}, checked in {took:?}"));
     counted.assert_done(DONE);
 }
 
-/// On a cluster nearly everything overlaps, so that the tester takes minutes, and a search may take many histories.
+/// On a cluster most operations overlap, so that the tester takes minutes, and a search may take many
+/// histories.
 fn is_on_a_cluster() -> bool {
     support::fdb_cluster::wanted()
 }
 
-/// Whether one checker is enough: on a cluster, and where keys expire. When a transaction ran is known to the replay; to the search it
-/// is a span, which on a busy machine is longer than keys live.
-fn one_will_do(plan: &Plan) -> bool {
+/// Whether one checker is enough: on a cluster, and where keys expire. The replay knows when a transaction
+/// ran; the search knows only a span, which on a busy machine is longer than keys live.
+fn one_is_enough(plan: &Plan) -> bool {
     is_on_a_cluster() || plan.groups.contains(&Group::Expiring) || plan.own_times
 }
 
-/// In which history of a plan each checker found something.
+/// The number of the first history of a plan in which each checker found something.
 async fn found(plan: &Plan, rng: &mut Rng) -> (Option<u64>, Option<u64>) {
     let (mut search, mut replay) = (None, None);
     for chance in 1..=CHANCES {
-        let judge = if plan.own_times { judged_of_own_times } else { judged };
-        let verdicts = judge(history(plan.clone(), rng.next()).await, !is_on_a_cluster());
-        search = search.or(verdicts.search.is_broken().then_some(chance));
-        replay = replay.or(verdicts.replay.is_some_and(|v| v.is_broken()).then_some(chance));
-        if [search, replay].iter().flatten().count() >= if one_will_do(plan) { 1 } else { 2 } {
+        let checks = Checks { tester: !is_on_a_cluster(), own_times: plan.own_times };
+        let findings = check(history(plan.clone(), rng.next()).await, checks);
+        search = search.or(findings.search.is_broken().then_some(chance));
+        replay = replay.or(findings.replay.is_some_and(|v| v.is_broken()).then_some(chance));
+        if [search, replay].iter().flatten().count() >= if one_is_enough(plan) { 1 } else { 2 } {
             break;
         }
     }
@@ -147,7 +149,7 @@ async fn every_mutation_is_found_by_each_checker() {
         ));
         assert!(search.or(replay).is_some(), "not found in {CHANCES} histories: {name}");
         let both = search.is_some() && replay.is_some();
-        assert!(both || one_will_do(&plan), "{name}: found by one checker alone in {CHANCES} histories");
+        assert!(both || one_is_enough(&plan), "{name}: found by one checker alone in {CHANCES} histories");
     }
     let against = OPINIONS[0].load(Ordering::Relaxed);
     assert!(
@@ -156,24 +158,29 @@ async fn every_mutation_is_found_by_each_checker() {
     );
 }
 
-/// The plans of the mutants find nothing where nothing is broken. On a busy machine so much overlaps in a history that the search
-/// gives up: then another one is made, so that it has decided some of every plan.
+/// The plans of the mutants find nothing if nothing is broken. On a busy machine so much of a history
+/// overlaps that the search gives up: then another one is made, so that it decides some of every plan.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_mutation_no_plan_is_red() {
+async fn no_plan_fails_without_its_mutation() {
     const DECIDED: usize = 3;
     let mut rng = Rng::new(seed());
     for (name, plan) in mutants::all() {
+        let checks = Checks { tester: !is_on_a_cluster(), own_times: false };
         let honest = Plan { tamper: None, own_times: false, sweep: mutants::honest_sweep, ..plan.clone() };
         let (mut decided, mut made) = (0, 0);
         while decided < DECIDED && made < CHANCES {
-            let verdicts = judged(history(honest.clone(), rng.next()).await, !is_on_a_cluster());
-            assert!(!verdicts.is_broken(), "the plan of '{name}' without it: {verdicts:?}");
-            assert_eq!(verdicts.replay, Some(Verdict::Serializable), "the plan of '{name}' without it");
-            decided += usize::from(verdicts.search == Verdict::Serializable || one_will_do(&plan));
+            let findings = check(history(honest.clone(), rng.next()).await, checks);
+            assert!(!findings.is_broken(), "the plan of '{name}' without its mutation: {findings:?}");
+            assert_eq!(
+                findings.replay,
+                Some(Finding::Serializable),
+                "the plan of '{name}' without its mutation"
+            );
+            decided += usize::from(findings.search == Finding::Serializable || one_is_enough(&plan));
             made += 1;
         }
         assert_eq!(decided, DECIDED, "'{name}': the search gave up too often in {made} histories");
     }
     let asked = OPINIONS[1].load(Ordering::Relaxed) > 0;
-    assert!(asked || is_on_a_cluster(), "no second opinion was asked");
+    assert!(asked || is_on_a_cluster(), "the second checker must be asked");
 }

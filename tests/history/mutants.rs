@@ -1,4 +1,5 @@
-//! Breaches of what strict serializability rests on, one at a time. Each must turn some history red.
+//! Breaches of the assumptions behind strict serializability, one at a time. Each must make some history
+//! fail.
 
 use super::breaches::*;
 use super::generate::Group;
@@ -15,17 +16,17 @@ use tern::store::tamper::Tamper;
 use tern::store::{RangeOptions, Read};
 use tern::types::object;
 
-/// The sweep of expired keys as it is.
+/// The real sweep of expired keys.
 pub fn honest_sweep(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
     async move {
-        // Where the store is in the way, the next sweep does it.
+        // If the store fails, the next sweep retries.
         let _ = tern::lifecycle::expire::sweep(cluster.space(server), 0, shard, 10, &mut Default::default())
             .await;
     }
     .boxed()
 }
 
-/// A sweep that removes what the index named a moment ago, without asking the record again.
+/// A sweep that removes keys that the index named a moment ago, without reading their records again.
 fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> BoxFuture<'static, ()> {
     async move {
         let space = cluster.space(server);
@@ -59,7 +60,7 @@ fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> Box
     .boxed()
 }
 
-/// A fold (it alone reads deltas one by one as snapshots) takes added members for removed ones.
+/// A fold (the only reader of single deltas as snapshots) takes added members for removed ones.
 struct FoldLosesDeltas;
 impl Tamper for FoldLosesDeltas {
     fn answer(&self, key: &[u8], read: Read, value: Option<Bytes>) -> Option<Bytes> {
@@ -68,7 +69,7 @@ impl Tamper for FoldLosesDeltas {
     }
 }
 
-/// What the plans of mutations are made of.
+/// The common part of the mutations' plans.
 fn plan(groups: &'static [Group], tamper: Option<Arc<dyn Tamper>>, sweep: Sweep) -> Plan {
     Plan {
         servers: 2,
@@ -90,8 +91,8 @@ fn with(groups: &'static [Group], tamper: Arc<dyn Tamper>) -> Plan {
     plan(groups, Some(tamper), honest_sweep)
 }
 
-/// Those of watched keys that expire.
-fn of_what_expires_watched() -> Vec<(&'static str, Plan)> {
+/// Mutations of watched keys that expire.
+fn watched_expiring() -> Vec<(&'static str, Plan)> {
     vec![
         (
             "EXEC compares what expires without a conflict",
@@ -112,7 +113,7 @@ fn of_what_expires_watched() -> Vec<(&'static str, Plan)> {
     ]
 }
 
-/// A mutation, and a plan under which it should show.
+/// Each mutation, with a plan under which it should show.
 pub fn all() -> Vec<(&'static str, Plan)> {
     let pinned = |plan: Plan| Plan { embedded: true, ..plan };
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
@@ -130,10 +131,10 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             "a fold loses deltas",
             Plan { clients: 3, steps: 120, ..with(&[Group::Chunked], Arc::new(FoldLosesDeltas)) },
         ),
-        ("WATCH does without the revision", with(&[Group::Watched], Arc::new(WatchWithoutRevision))),
+        ("WATCH ignores the revision", with(&[Group::Watched], Arc::new(WatchWithoutRevision))),
         ("an absent key comes and goes unseen", with(&[Group::Watched], Arc::new(GhostsForEver))),
         (
-            "expiry does without asking the record again",
+            "expiry does not read the record again",
             Plan { steps: 150, ..plan(&[Group::Expiring], None, sweep_without_recheck) },
         ),
         (
@@ -160,6 +161,6 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             Plan { steps: 120, ..with(&[Group::Once], Arc::new(NoIdempotencyConflict)) },
         ),
     ];
-    all.extend(of_what_expires_watched());
+    all.extend(watched_expiring());
     all
 }

@@ -1,7 +1,8 @@
-//! What clients of several servers saw: every call and return, numbered by one counter.
+//! The view of clients of several servers: every call and return, numbered by one counter.
 //!
-//! All servers have one clock that stands still until it is moved, and one time that transactions see; an operation may have seen any
-//! time between the one at its call and the one at its return. A client that gives up goes on under another name: nobody knows what became of what it had sent.
+//! All servers have one manual clock, and transactions see one time; an operation may have seen any time
+//! between its call and its return. A client that gives up continues under another name, because the result
+//! of its last call is unknown.
 
 use super::generate::{Group, Line, Step};
 use super::model::{Answer, Op, placed, values};
@@ -30,16 +31,16 @@ impl Ticks {
     }
 }
 
-/// A history: what clients saw, and, where units were marked, what the store did.
+/// A history: what clients saw, and, if units were marked, what the store did.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pub events: Vec<Event>,
     pub trace: Option<Trace>,
 }
 
-/// Units of WATCH and of the EXEC behind it have numbers from here on: even ones and the next odd ones.
+/// The units of WATCH and of the EXEC after it are numbered from here: even ones and the next odd ones.
 pub const WATCHING: usize = 1 << 32;
-/// Marks that one command makes: of many reads one always meets a fault, and all of it runs again.
+/// Marks that one command prepares: of many reads one always meets a fault, and all of it runs again.
 const MARKS: usize = 50;
 
 pub struct Record {
@@ -50,17 +51,17 @@ pub struct Record {
     /// One past the last unit whose mark is a key.
     marked: AtomicUsize,
     timeline: Arc<Timeline>,
-    /// The time that transactions saw at some ticks, in their order.
+    /// The time that transactions saw at some ticks, in order.
     shown: Mutex<Vec<(u64, u64)>>,
     events: Mutex<Vec<Event>>,
-    /// Where units are marked.
+    /// If units are marked.
     pub witness: Option<Arc<Witness>>,
 }
 
 /// When a call is given up.
 pub type Until = BoxFuture<'static, ()>;
 
-/// What a unit is.
+/// A unit's commands.
 struct Sent {
     /// The selected database.
     db: u8,
@@ -71,7 +72,7 @@ struct Sent {
 }
 
 impl Record {
-    /// `clients` have names.
+    /// `clients` are named.
     pub fn new(clients: usize, timeline: Arc<Timeline>, marked: bool) -> Self {
         let ticks = Ticks::default();
         let shown = Mutex::new(vec![(0, timeline.now())]);
@@ -81,8 +82,8 @@ impl Record {
         Record { ticks, names, units, watching, marked, timeline, shown, events: Mutex::default(), witness }
     }
 
-    /// Makes the marks of those of `steps` steps that WATCH, about: a watched mark must be a key, or it would get a ghost, and jobs that
-    /// see to ghosts would look like the unit. To be called before the store is observed.
+    /// Prepares the marks of about `steps` steps with WATCH: a watched mark must be a key, or it would get a
+    /// ghost, and jobs that handle ghosts would look like the unit. Call this before the store is observed.
     pub async fn prepare(&self, exec: &Executor, steps: usize, groups: &[Group]) {
         let share = groups.iter().filter(|group| group.watches()).count();
         let steps = 50 + steps * share / groups.len();
@@ -97,7 +98,7 @@ impl Record {
         self.marked.store(WATCHING + 2 * steps, SeqCst);
     }
 
-    /// The next tick, which has the time of now.
+    /// The next tick, which has the current time.
     fn tick(&self) -> u64 {
         let mut shown = self.shown.lock().unwrap();
         let tick = self.ticks.next();
@@ -105,16 +106,16 @@ impl Record {
         tick
     }
 
-    /// A client's next step on a server. Gives its name afterwards: another one where it gave up.
+    /// A client's next step on a server. Returns its name afterwards: another one if it gave up.
     pub async fn step(&self, name: usize, exec: &Executor, step: Step, until: Until) -> usize {
-        let told = match step {
+        let answered = match step {
             Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, false), until).await,
             Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, true), until).await,
             Step::Watched { read, pause, calls } => {
                 self.watched(name, exec, (read, pause, calls), until).await
             }
         };
-        if told { name } else { self.names.fetch_add(1, SeqCst) }
+        if answered { name } else { self.names.fetch_add(1, SeqCst) }
     }
 
     fn sent(&self, db: u8, lines: Vec<Line>, exec: bool) -> Sent {
@@ -134,25 +135,25 @@ impl Record {
         let mut sent = Sent { db: 0, lines, exec: true, unit: own + 1, watches: Vec::new() };
         assert!(
             self.witness.is_none() || sent.unit < self.marked.load(SeqCst),
-            "more marks are to be prepared"
+            "more marks must be prepared"
         );
         let watch = async {
             self.watch(name, exec, &key, own, &mut sent).await;
-            let told = self.send(name, exec, read, Box::pin(std::future::pending())).await;
+            let answered = self.send(name, exec, read, Box::pin(std::future::pending())).await;
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
-            told
+            answered
         };
         tokio::select! {
             biased;
-            told = watch => if !told { return false },
+            answered = watch => if !answered { return false },
             () = &mut until => return false,
         }
         self.send(name, exec, sent, until).await
     }
 
-    /// The mark of WATCH's own transaction stands before the key, that of the EXEC is compared first.
+    /// The mark of WATCH's own transaction precedes the key; that of the EXEC is compared first.
     async fn watch(&self, name: usize, exec: &Executor, key: &str, own: usize, sent: &mut Sent) {
         let mut keys = vec![Bytes::copy_from_slice(key.as_bytes())];
         if let Some(witness) = &self.witness {
@@ -182,7 +183,8 @@ impl Record {
         events.len() - 1
     }
 
-    /// Sends calls and notes what they answered; false where that is not known. What a pipeline's unit leaves undone is sent as another one.
+    /// Sends calls and records their answers; false if those are unknown. Calls that a pipeline's unit leaves
+    /// undone are sent as another unit.
     async fn send(&self, name: usize, exec: &Executor, sent: Sent, mut until: Until) -> bool {
         let Sent { mut db, mut lines, exec: multi, mut unit, mut watches } = sent;
         loop {
@@ -229,7 +231,7 @@ impl Record {
         }
     }
 
-    /// The history, with the times that each operation may have seen. To be called once nothing is under way.
+    /// The history, with the times that each operation may have seen. Call this once nothing is under way.
     pub fn finish(&self) -> History {
         let shown = self.shown.lock().unwrap();
         let clocks = |from: u64, to: u64| {
@@ -241,7 +243,7 @@ impl Record {
         let seen = self.witness.as_ref().map(|w| w.last_seen());
         for event in &mut events {
             let end = match &seen {
-                // It was not done after the last transaction that held it.
+                // It did not run after the last transaction that held it.
                 Some(seen) if event.returned == NEVER => {
                     seen.get(&event.unit).map_or(event.called, |at| at + 1)
                 }
@@ -259,7 +261,7 @@ impl Record {
     }
 }
 
-/// What a unit answered, without its mark; None: not known.
+/// A unit's answers, without its mark; None: unknown.
 fn answers(replies: Option<Vec<Reply>>, marks: usize) -> Option<Vec<Answer>> {
     let Some(replies) = replies else { return Some(vec![Answer::Aborted]) };
     let answers: Vec<Answer> = replies.iter().skip(marks).map(Answer::of).collect();
@@ -267,12 +269,13 @@ fn answers(replies: Option<Vec<Reply>>, marks: usize) -> Option<Vec<Answer>> {
     (!answers.iter().any(in_doubt)).then_some(answers)
 }
 
-/// Whether a unit ran, all of it.
+/// Whether all of a unit ran.
 fn is_done(answers: &Option<Vec<Answer>>) -> bool {
     answers.as_ref().is_some_and(|all| !all.iter().any(|a| *a == Answer::Aborted || a.is_refused()))
 }
 
-/// The lines as the model has them, of a client that has `db` selected, and what is selected afterwards.
+/// The lines as the model has them, for a client that has `db` selected, and the selected database
+/// afterwards.
 fn in_their_databases(lines: &[Line], mut db: u8) -> (Vec<Line>, u8) {
     let one = |argv: &Line| {
         if argv[0] == "SELECT" {
@@ -294,7 +297,7 @@ fn call(line: &[String]) -> Call {
     Call { row, argv, names, id }
 }
 
-/// Events of each unit, in their order.
+/// Each unit's events, in order.
 pub fn units(events: &[Event]) -> BTreeMap<usize, Vec<usize>> {
     let mut units: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (n, event) in events.iter().enumerate() {

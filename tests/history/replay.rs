@@ -1,20 +1,22 @@
-//! The other way to judge a history: do its operations again in the order of commit versions, in the model, and compare what they
-//! answer. That takes as long as the history is, so it judges whole histories of any length.
+//! The other checker of a history: it repeats the operations in the order of commit versions in the model and
+//! compares the answers. That takes linear time, so it checks whole histories of any length.
 //!
-//! It asks for more than [`super::search`]: not some order will do but the one that the store had. Transactions stand where they were
-//! committed, also those whose end no client heard of; who only read stands behind the version that it read. Then
-//! * an operation called after another's return must not have a lower version: with the order of values that makes the history
-//!   *strictly* serializable;
-//! * what was answered must have been in a transaction, what was refused in none that was committed, and what was not committed must not
-//!   have changed anything;
+//! It demands more than [`super::search`]: not any order will do, only the store's. Transactions are ordered
+//! by commit, including those whose end no client heard of; a read-only one follows the version that it read.
+//! Then
+//! * an operation called after another's return must not have a lower version: together with the order of
+//!   values this makes the history *strictly* serializable;
+//! * each answered operation must be in a transaction, no refused one in a committed transaction, and an
+//!   uncommitted one must not have changed anything;
 //! * every answer must be the model's.
 //!
-//! FoundationDB may give one version to several commits that do not see each other: any order of those will do, and all that
-//! are left are carried on. Where that becomes too many, or an engine did not say how a commit ended, nothing is decided.
+//! FoundationDB may give one version to several commits that do not see each other: any order of those will
+//! do, and the replay carries all remaining ones on. If those become too many, or an engine did not report
+//! how a commit ended, the history is undecided.
 
 use super::model::{Answer, Now, State};
 use super::record::{History, units};
-use super::search::{Event, NEVER, Verdict, touched};
+use super::search::{Event, Finding, NEVER, touched};
 use super::witness::{Trace, Transaction};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use tern::store::Version;
@@ -26,22 +28,22 @@ struct Replay<'a> {
     events: &'a [Event],
     trace: &'a Trace,
     units: BTreeMap<usize, Vec<usize>>,
-    /// The transaction whose answers were given, for each unit.
+    /// For each unit the transaction that was answered.
     answering: BTreeMap<usize, usize>,
-    /// Of each event.
+    /// For each event.
     keys: Vec<Vec<&'a str>>,
     /// Keys for which time matters.
     expiring: BTreeSet<&'a str>,
 }
 
-/// Why it ends.
+/// Why the replay stops.
 enum Stop {
     Broken(Vec<String>),
     Undecided,
 }
 
-/// Judges a history whose units were marked; None where they were not.
-pub fn replay(history: &History) -> Option<Verdict> {
+/// Checks a history whose units were marked; None if they were not.
+pub fn replay(history: &History) -> Option<Finding> {
     let (events, trace) = (&history.events[..], history.trace.as_ref()?);
     let mut answering = BTreeMap::new();
     for (n, transaction) in trace.transactions.iter().enumerate() {
@@ -52,13 +54,13 @@ pub fn replay(history: &History) -> Option<Verdict> {
     let done = replay.is_once().and_then(|()| replay.is_complete()).and_then(|()| replay.is_in_time());
     let done = done.map_err(|stop| (0, stop));
     Some(match done.and_then(|()| replay.run()) {
-        Ok(()) => Verdict::Serializable,
-        Err((n, Stop::Broken(why))) => Verdict::Broken(n, why),
-        Err((_, Stop::Undecided)) => Verdict::Undecided,
+        Ok(()) => Finding::Serializable,
+        Err((n, Stop::Broken(why))) => Finding::Broken(n, why),
+        Err((_, Stop::Undecided)) => Finding::Undecided,
     })
 }
 
-/// Keys that have an expiry at some time, and those that meet them in an operation.
+/// Keys that have an expiry at some time, and those that share an operation with them.
 fn expiring(events: &[Event]) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     loop {
@@ -75,13 +77,13 @@ fn expiring(events: &[Event]) -> BTreeSet<&str> {
 }
 
 impl Replay<'_> {
-    /// Whether nothing was committed twice.
+    /// Checks that no unit was committed twice.
     fn is_once(&self) -> Result<(), Stop> {
         let mut committed: BTreeMap<usize, usize> = BTreeMap::new();
         for (n, transaction) in self.trace.transactions.iter().enumerate().filter(|(_, t)| t.wrote) {
             for unit in &transaction.units {
                 if let Some(before) = committed.insert(*unit, n) {
-                    let why = [self.told(before), self.told(n)].concat();
+                    let why = [self.described(before), self.described(n)].concat();
                     return Err(Stop::Broken(why));
                 }
             }
@@ -89,7 +91,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether everything that was answered, was done somewhere.
+    /// Checks that every answered operation is in some transaction.
     fn is_complete(&self) -> Result<(), Stop> {
         for (unit, ids) in &self.units {
             let answered = self.events[ids[0]].answer.is_some();
@@ -99,7 +101,7 @@ impl Replay<'_> {
             let refused = ids.iter().all(|n| self.events[*n].answer.as_ref().is_some_and(Answer::is_refused));
             let committed = self.answering.get(unit).filter(|n| self.transaction(**n).wrote);
             if let Some(n) = committed.filter(|_| refused) {
-                return Err(Stop::Broken(self.told(*n)));
+                return Err(Stop::Broken(self.described(*n)));
             }
             if answered && !refused && !self.answering.contains_key(unit) {
                 return Err(Stop::Broken(vec![format!("no transaction did {:?}", self.events[ids[0]])]));
@@ -108,7 +110,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Whether versions respect time.
+    /// Checks that versions respect time.
     fn is_in_time(&self) -> Result<(), Stop> {
         let place = |e: &Event| -> Option<(Version, bool)> {
             let transaction = &self.trace.transactions[*self.answering.get(&e.unit)?];
@@ -128,7 +130,7 @@ impl Replay<'_> {
                     latest = Some((before, place));
                 }
             }
-            // Who reads may read what another reader read.
+            // Readers may read the same version.
             let late = |highest: (Version, bool)| at < highest || (at == highest && !at.1);
             if let Some((before, _)) = latest.filter(|(_, highest)| late(*highest)) {
                 let why = format!("{event:?} at version {at:?} began after the end of {before:?}");
@@ -138,7 +140,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Does everything again.
+    /// Repeats all transactions.
     fn run(&self) -> Result<(), (usize, Stop)> {
         let mut states = vec![State::default()];
         let all: Vec<usize> = (0..self.trace.transactions.len()).collect();
@@ -158,7 +160,7 @@ impl Replay<'_> {
         &self.trace.transactions[n]
     }
 
-    /// Commits of one version, in any order: those that share keys are tried in all.
+    /// Commits of one version, in any order: all orders of those that share keys are tried.
     fn beside_each_other(&self, group: &[usize], mut states: Vec<State>) -> Result<Vec<State>, Stop> {
         if let [alone] = group {
             return self.after_each(*alone, states);
@@ -181,7 +183,7 @@ impl Replay<'_> {
         Ok(states)
     }
 
-    /// Parts of a group that touch no common key.
+    /// Divides a group into parts without common keys.
     fn sharing_keys(&self, group: &[usize]) -> Vec<Vec<usize>> {
         let mut parts: Vec<(BTreeSet<&str>, Vec<usize>)> = Vec::new();
         for n in group {
@@ -210,14 +212,14 @@ impl Replay<'_> {
 
     fn bounded<T>(&self, n: usize, states: Vec<T>) -> Result<Vec<T>, Stop> {
         match states.len() {
-            0 => Err(Stop::Broken(self.told(n))),
+            0 => Err(Stop::Broken(self.described(n))),
             len if len > MOST_STATES => Err(Stop::Undecided),
             _ => Ok(states),
         }
     }
 
-    /// What a transaction did, for people.
-    fn told(&self, n: usize) -> Vec<String> {
+    /// A transaction's operations, for messages.
+    fn described(&self, n: usize) -> Vec<String> {
         let transaction = self.transaction(n);
         let ids = transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
         let events = ids.map(|id| format!("{:?}", self.events[*id]));

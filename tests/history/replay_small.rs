@@ -1,9 +1,9 @@
-//! Histories and transactions written by hand: the replay says yes and no where it should.
+//! Histories and transactions written by hand: the replay accepts and rejects the right ones.
 
 use super::model::{Answer, Op};
 use super::record::History;
 use super::replay::replay;
-use super::search::{Event, NEVER, Verdict};
+use super::search::{Event, Finding, NEVER};
 use super::witness::{Trace, Transaction};
 
 fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
@@ -19,16 +19,16 @@ fn read(version: u64, units: &[usize]) -> Transaction {
     Transaction { wrote: false, ..wrote(version, units) }
 }
 
-fn verdict(events: &[Event], transactions: &[Transaction]) -> Verdict {
+fn finding(events: &[Event], transactions: &[Transaction]) -> Finding {
     let trace = Trace { transactions: transactions.to_vec(), ..Trace::default() };
     replay(&History { events: events.to_vec(), trace: Some(trace) }).unwrap()
 }
 
 fn is_good(events: &[Event], transactions: &[Transaction]) -> bool {
-    match verdict(events, transactions) {
-        Verdict::Serializable => true,
-        Verdict::Broken(..) => false,
-        Verdict::Undecided => panic!("undecided"),
+    match finding(events, transactions) {
+        Finding::Serializable => true,
+        Finding::Broken(..) => false,
+        Finding::Undecided => panic!("undecided"),
     }
 }
 
@@ -40,13 +40,13 @@ const OK: Option<Answer> = Some(Answer::Ok);
 const NIL: Option<Answer> = Some(Answer::Nil);
 
 #[test]
-fn answers_are_those_of_the_order_of_versions() {
+fn answers_follow_the_order_of_versions() {
     let both = [one(0, "SET k 1", OK, 1, 10), one(1, "GET k", text("1"), 1, 10)];
     assert!(is_good(&both, &[wrote(7, &[0]), read(7, &[1])]));
-    assert!(!is_good(&both, &[read(6, &[1]), wrote(7, &[0])]), "what is not yet there");
+    assert!(!is_good(&both, &[read(6, &[1]), wrote(7, &[0])]), "a value that is not yet written");
     let old = [one(0, "SET k 1", OK, 1, 10), one(1, "GET k", NIL, 1, 10)];
     assert!(is_good(&old, &[read(6, &[1]), wrote(7, &[0])]));
-    assert!(!is_good(&old, &[wrote(7, &[0]), read(8, &[1])]), "an order that the search would find");
+    assert!(!is_good(&old, &[wrote(7, &[0]), read(8, &[1])]), "an order that only the search accepts");
 }
 
 #[test]
@@ -54,15 +54,15 @@ fn versions_respect_time() {
     let apart = [one(0, "GET a", NIL, 1, 2), one(1, "GET a", NIL, 3, 4)];
     assert!(is_good(&apart, &[read(5, &[0]), read(6, &[1])]));
     assert!(is_good(&apart, &[read(5, &[0, 1])]));
-    assert!(!is_good(&apart, &[read(4, &[1]), read(5, &[0])]), "a stale read that no value shows");
+    assert!(!is_good(&apart, &[read(4, &[1]), read(5, &[0])]), "a stale read that no value reveals");
     let write = [one(0, "GET a", NIL, 1, 2), one(1, "SET b 1", OK, 3, 4)];
-    assert!(!is_good(&write, &[wrote(5, &[1]), read(5, &[0])]), "seen before it was called");
+    assert!(!is_good(&write, &[wrote(5, &[1]), read(5, &[0])]), "a write seen before its call");
     let at_once = [one(0, "GET a", NIL, 1, 4), one(1, "GET a", NIL, 3, 4)];
     assert!(is_good(&at_once, &[read(4, &[1]), read(5, &[0])]));
 }
 
 #[test]
-fn a_lost_update_and_a_double_one_are_seen() {
+fn a_lost_or_doubled_update_is_found() {
     let add = |unit, answer| one(unit, "INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
     assert!(is_good(&[add(0, 1), add(1, 2)], &[wrote(5, &[0]), wrote(6, &[1])]));
     assert!(!is_good(&[add(0, 1), add(1, 1)], &[wrote(5, &[0]), wrote(6, &[1])]));
@@ -72,7 +72,7 @@ fn a_lost_update_and_a_double_one_are_seen() {
 }
 
 #[test]
-fn what_was_answered_was_done() {
+fn answered_operations_were_committed() {
     assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[]), "nowhere");
     assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[read(5, &[0])]), "not committed");
     assert!(is_good(
@@ -83,9 +83,10 @@ fn what_was_answered_was_done() {
     assert!(is_good(&[one(0, "SET k 1", refused, 1, 2)], &[]));
 }
 
-/// A transaction looks at the clock before it begins: until its version is known, others may have removed what has expired since.
+/// A transaction reads the clock before it begins: until its version is fixed, others may remove keys that
+/// have expired since.
 #[test]
-fn what_is_seen_is_of_the_time_when_the_version_was_known() {
+fn reads_see_the_time_when_their_version_was_fixed() {
     let at = |transaction, now, sure| Transaction { clocks: vec![now], sure, ..transaction };
     let after = |line, answer, now, sure| {
         let events =
@@ -97,16 +98,16 @@ fn what_is_seen_is_of_the_time_when_the_version_was_known() {
     };
     assert!(after("GET k", NIL, 9, 10) && after("GET k", text("1"), 9, 9));
     assert!(!after("GET k", text("1"), 9, 10) && !after("GET k", NIL, 9, 9));
-    // It lives from the time of the clock on.
+    // Its expiry counts from the clock reading.
     assert!(after("GETEX k PX 11", text("1"), 9, 9) && !after("GETEX k PX 12", text("1"), 9, 9));
 }
 
 #[test]
-fn what_was_refused_was_not_done() {
+fn refused_operations_were_not_committed() {
     let refused = || Some(Answer::Error("ERR the store is unavailable".into()));
     let add = [one(0, "INCRBY c 1", refused(), 1, 2)];
     assert!(is_good(&add, &[]) && is_good(&add, &[read(5, &[0])]));
-    assert!(!is_good(&add, &[wrote(5, &[0])]), "also where nobody looks at it afterwards");
+    assert!(!is_good(&add, &[wrote(5, &[0])]), "also if no operation reads it afterwards");
 }
 
 #[test]
@@ -128,11 +129,11 @@ fn commits_of_one_version_may_stand_in_any_order() {
     for value in ["0", "1", "2"] {
         assert!(is_good(&events(value, value), &transactions));
     }
-    assert!(!is_good(&events("0", "1"), &transactions), "one order for all");
+    assert!(!is_good(&events("0", "1"), &transactions), "all readers must agree on one order");
 }
 
 #[test]
-fn all_of_a_transaction_sees_one_time() {
+fn a_transaction_sees_one_time() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
     let two = |first, second| {
         let second = Event { after: Some(1), ..one(1, "GET k", second, 3, 4) };
@@ -144,14 +145,14 @@ fn all_of_a_transaction_sees_one_time() {
 }
 
 #[test]
-fn nothing_is_decided_where_an_engine_does_not_know() {
+fn a_commit_of_unknown_outcome_is_undecided() {
     let trace = Trace { doubtful: [0].into(), ..Trace::default() };
     let history = History { events: vec![one(0, "SET k 1", OK, 1, 2)], trace: Some(trace) };
-    assert_eq!(replay(&history), Some(Verdict::Undecided));
+    assert_eq!(replay(&history), Some(Finding::Undecided));
     assert_eq!(replay(&History { trace: None, ..history }), None);
 }
 
-/// A key that was absent at WATCH and came and went since aborts the EXEC, whoever was told.
+/// A key that was absent at WATCH and came and went since aborts the EXEC, whichever client was told.
 #[test]
 fn an_exec_whose_absent_key_came_and_went_is_aborted() {
     let watch = Event { op: Op::Watch("k".into()), ..one(0, "GET k", OK, 1, 2) };
@@ -166,8 +167,8 @@ fn an_exec_whose_absent_key_came_and_went_is_aborted() {
     let between = [wrote(3, &[0]), wrote(4, &[3]), wrote(5, &[4]), wrote(6, &[1]), read(6, &[2])];
     let all = |exec, seen| [watch.clone(), exec, reader(seen), set.clone(), del.clone()];
     assert!(is_good(&all(exec(aborted), NIL), &between));
-    assert!(!is_good(&all(exec(ran), text("1")), &between), "it came and went");
+    assert!(!is_good(&all(exec(ran), text("1")), &between), "the key came and went");
     let open = |seen| all(Event { returned: NEVER, ..exec(None) }, seen);
     assert!(is_good(&open(NIL), &between));
-    assert!(!is_good(&open(text("1")), &between), "whoever was told");
+    assert!(!is_good(&open(text("1")), &between), "whichever client was told");
 }

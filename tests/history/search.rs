@@ -1,16 +1,20 @@
-//! Is there an order in which a history's operations could have run one by one, each between its call and its return?
+//! Does an order exist in which a history's operations could have run one by one, each between its call and
+//! its return?
 //!
-//! Wing and Gong's search with Lowe's memory of (set of operations done, state): depth first, next among those that were called
-//! before the first return of one that is not done. An operation whose outcome nobody knows may be done at any time after
-//! its call, or never.
+//! This is Wing and Gong's search with Lowe's memory of pairs (operations done, state): depth first, trying
+//! next the operations called before the first return of one that is not done. An operation whose outcome is
+//! unknown may run at any time after its call, or never.
 //!
-//! An operation whose answer says that it changed nothing is taken next at once if it answers rightly and leaves the state equal: any order
-//! that has it later could have it here too, so nothing else need be tried. A read that finds a key expired does not leave the state
-//! equal: it shows a later time, and an operation that finds another key alive may have to come before it. Two states that differ only
-//! in the time that was shown are ordered: whatever can follow the later one can follow the earlier one, so the later one is not tried.
+//! An operation whose answer says that it changed nothing is taken next at once if its answer is right and
+//! the state stays equal: any order that has it later could have it here too, so no other order need be
+//! tried. A read that finds a key expired does not leave the state equal: it shows a later time, and an
+//! operation that finds another key alive may have to precede it. Two states that differ only in the time
+//! shown are ordered: whatever can follow the later one can follow the earlier one, so the later one is not
+//! tried.
 //!
-//! Histories are cut by keys: what never meets in one operation is checked alone, which is the same as
-//! checking it together, because strict serializability is local to parts that share no transaction.
+//! Histories are cut by keys: operations that share no key, directly or through others, are checked
+//! separately. That is equivalent to checking them together, because strict serializability is local to parts
+//! that share no transaction.
 
 use super::model::{Answer, Now, Op, Span, State};
 use std::collections::hash_map::DefaultHasher;
@@ -19,63 +23,65 @@ use std::hash::{Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::rc::Rc;
 
-/// Return time of an operation whose outcome is not known.
+/// Return time of an operation whose outcome is unknown.
 pub const NEVER: u64 = u64::MAX;
 /// Operations tried before a search gives up.
 const PATIENCE: u64 = 100_000;
 
-/// What a client did. Calls and returns are numbered in the order in which they happened.
+/// A client's operation. Calls and returns are numbered in the order in which they happened.
 #[derive(Debug, Clone)]
 pub struct Event {
     pub client: usize,
     pub op: Op,
-    /// None: not known.
+    /// None: unknown.
     pub answer: Option<Answer>,
     pub called: u64,
     pub returned: u64,
-    /// What was sent at once has one number.
+    /// Operations sent together have one number.
     pub unit: usize,
-    /// It comes after that event of the same client, though it was sent with it.
+    /// It follows that event of the same client, though it was sent with it.
     pub after: Option<usize>,
     /// Times that it may have seen, ms.
     pub clocks: RangeInclusive<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// There is such an order.
+pub enum Finding {
+    /// An order exists.
     Serializable,
-    /// There is none; how many operations the longest attempt did, and what could not follow.
+    /// No order exists; the number of operations that the longest attempt did, and the one that could not
+    /// follow.
     Broken(usize, Vec<String>),
     /// The search gave up.
     Undecided,
 }
 
-impl Verdict {
+impl Finding {
     pub fn is_broken(&self) -> bool {
-        matches!(self, Verdict::Broken(..))
+        matches!(self, Finding::Broken(..))
     }
 }
 
-/// Judges parts of a history, each of them: one that is broken counts, whatever was undecided before it.
-pub fn judge_parts(parts: Vec<Vec<Event>>) -> Verdict {
-    judged_by(parts, PATIENCE)
+/// Searches each part of a history: a broken one counts even after undecided ones.
+pub fn search_parts(parts: Vec<Vec<Event>>) -> Finding {
+    search_with(parts, PATIENCE)
 }
 
-/// With patience for so many operations tried in each part.
-pub fn judged_by(parts: Vec<Vec<Event>>, patience: u64) -> Verdict {
-    let mut all = Verdict::Serializable;
+/// With patience for this many operations tried in each part.
+pub fn search_with(parts: Vec<Vec<Event>>, patience: u64) -> Finding {
+    let mut all = Finding::Serializable;
     for part in parts {
         match Search::new(part, patience).run() {
-            Verdict::Serializable => {}
-            Verdict::Undecided => all = Verdict::Undecided,
+            Finding::Serializable => {}
+            Finding::Undecided => all = Finding::Undecided,
             broken => return broken,
         }
     }
     all
 }
 
-/// The events by keys that meet (what touches no key is in none), each part in the order of its calls. What a client watches is a key of its next EXEC.
+/// The events grouped by keys that they share (those without keys are in no group), each part in the order of
+/// calls. A key that a client watches is a key of its next EXEC.
 pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
     let mut group: BTreeMap<String, usize> = BTreeMap::new();
     for (n, keys) in touched(events).into_iter().enumerate() {
@@ -93,7 +99,7 @@ pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
     let one = |mut ids: Vec<usize>| {
         ids.sort_by_key(|n| (events[*n].called, *n));
         let at: BTreeMap<usize, usize> = ids.iter().enumerate().map(|(at, n)| (*n, at)).collect();
-        // The one before it in the pipeline may be of another part: then the next one before that counts.
+        // The previous event in the pipeline may be in another part: then the one before that counts.
         let before = |n: &usize| events[*n].after;
         let after =
             |n: usize| std::iter::successors(events[n].after, before).find_map(|b| at.get(&b).copied());
@@ -102,7 +108,8 @@ pub fn parts(events: &[Event]) -> Vec<Vec<Event>> {
     parts.into_values().map(one).map(at_one_time).collect()
 }
 
-/// The keys of each event, of an EXEC those that its client watches too. The events of a client are in their order.
+/// The keys of each event, for an EXEC also those that its client watches. The events of a client are in
+/// order.
 pub fn touched(events: &[Event]) -> Vec<Vec<&str>> {
     let mut watched: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     let keys = events.iter().map(|event| {
@@ -117,7 +124,7 @@ pub fn touched(events: &[Event]) -> Vec<Vec<&str>> {
     keys.collect()
 }
 
-/// Where nothing expires, time does not matter.
+/// If nothing expires, time does not matter.
 fn at_one_time(mut part: Vec<Event>) -> Vec<Event> {
     if !part.iter().any(|e| e.op.expires()) {
         part.iter_mut().for_each(|e| e.clocks = *e.clocks.start()..=*e.clocks.start());
@@ -159,16 +166,17 @@ impl Search {
         }
     }
 
-    fn run(mut self) -> Verdict {
+    fn run(mut self) -> Finding {
         let end = self.events.iter().map(|event| event.clocks.end() + 1).max();
         match self.deeper(&State::until(end.unwrap_or(0)), 0, 0) {
-            Some(true) => Verdict::Serializable,
-            Some(false) => Verdict::Broken(self.best, self.stuck),
-            None => Verdict::Undecided,
+            Some(true) => Finding::Serializable,
+            Some(false) => Finding::Broken(self.best, self.stuck),
+            None => Finding::Undecided,
         }
     }
 
-    /// Whether what is not done can follow `state`; None where it takes too long. `from`: all before it is done.
+    /// Whether the remaining events can follow `state`; None if it takes too long. `from`: all before it are
+    /// done.
     fn deeper(&mut self, state: &State, mut from: usize, done: usize) -> Option<bool> {
         while self.done.get(from) == Some(&true) {
             from += 1;
@@ -227,7 +235,7 @@ impl Search {
         (from..self.events.len()).any(|n| !self.done[n] && self.events[n].returned != NEVER)
     }
 
-    /// What may be next, those that returned first in front.
+    /// The events that may come next, those that returned first in front.
     fn candidates(&self, from: usize) -> Vec<usize> {
         let mut first_return = NEVER;
         let mut found = Vec::new();

@@ -1,15 +1,16 @@
-//! A second opinion on counters: the linearizability tester of the crate stateright, with a specification of its own, so that a
-//! mistake of [`super::search`] or [`super::model`] shows as a disagreement.
+//! A second opinion on counters: the linearizability tester of the crate stateright, with a specification of
+//! its own, so that a mistake of [`super::search`] or [`super::model`] shows as a disagreement.
 //!
-//! It does not remember what it has tried in vain, so it is asked only where little can be tried: INCRBY and GET, alone or in EXEC,
-//! whose answers pin an order, of at most [`CLIENTS`] clients. A client is a thread, so pipelines are not for it.
+//! It does not remember failed attempts, so it runs only where there is little to try: INCRBY and GET, alone
+//! or in EXEC, whose answers fix an order, of at most [`CLIENTS`] clients. A client is a thread, so it does
+//! not handle pipelines.
 
 use super::model::{Answer, Op};
 use super::search::Event;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of more it takes minutes.
+/// With more clients it takes minutes.
 const CLIENTS: usize = 4;
 const EVENTS: usize = 200;
 
@@ -17,7 +18,7 @@ const EVENTS: usize = 200;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Counters(BTreeMap<String, i64>);
 
-/// What is added to each key in turn; None only reads it.
+/// The number added to each key in turn; None only reads it.
 type Steps = Vec<(String, Option<i64>)>;
 
 impl SequentialSpec for Counters {
@@ -61,7 +62,8 @@ fn numbers(answer: &Answer) -> Option<Vec<Option<i64>>> {
     }
 }
 
-/// Whether a part of a history is linearizable; None where it is not about counters alone, or too much for the tester.
+/// Whether a part of a history is linearizable; None if it is not about counters alone, or too large for the
+/// tester.
 pub fn opinion(part: &[Event]) -> Option<bool> {
     let clients: BTreeSet<usize> = part.iter().map(|e| e.client).collect();
     if clients.len() > CLIENTS || part.len() > EVENTS {

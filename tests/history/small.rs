@@ -1,8 +1,8 @@
-//! Histories written by hand: the search says yes and no where it should.
+//! Histories written by hand: the search accepts and rejects the right ones.
 
 use super::model::values::Members;
 use super::model::{Answer, Op};
-use super::search::{Event, NEVER, Verdict, judge_parts, judged_by, parts};
+use super::search::{Event, Finding, NEVER, parts, search_parts, search_with};
 
 fn one(client: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
@@ -16,10 +16,10 @@ fn text(value: &str) -> Option<Answer> {
 const OK: Option<Answer> = Some(Answer::Ok);
 
 fn is_good(events: &[Event]) -> bool {
-    match judge_parts(parts(events)) {
-        Verdict::Serializable => true,
-        Verdict::Broken(..) => false,
-        Verdict::Undecided => panic!("undecided"),
+    match search_parts(parts(events)) {
+        Finding::Serializable => true,
+        Finding::Broken(..) => false,
+        Finding::Undecided => panic!("undecided"),
     }
 }
 
@@ -31,16 +31,16 @@ fn a_read_after_a_write_sees_it() {
 }
 
 #[test]
-fn what_overlaps_may_go_either_way_but_only_one() {
+fn overlapping_operations_may_go_either_way_but_only_one() {
     let write = one(0, "SET k 1", OK, 1, 10);
     let new = one(1, "GET k", text("1"), 2, 3);
     let old = |called| one(1, "GET k", Some(Answer::Nil), called, called + 1);
     assert!(is_good(&[write.clone(), old(2), one(1, "GET k", text("1"), 4, 5)]));
-    assert!(!is_good(&[write, new, old(4)]), "back to the old value");
+    assert!(!is_good(&[write, new, old(4)]), "a read of the old value after the new one");
 }
 
 #[test]
-fn a_lost_update_is_seen() {
+fn a_lost_update_is_found() {
     let add = |client, answer| one(client, "INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
     assert!(is_good(&[add(0, 1), add(1, 2)]));
     assert!(!is_good(&[add(0, 1), add(1, 1)]));
@@ -55,7 +55,10 @@ fn an_open_operation_may_have_happened_or_not_or_later() {
     assert!(is_good(&[open.clone(), nil(5)]));
     assert!(is_good(&[open.clone(), nil(5), there(7)]));
     assert!(!is_good(&[open.clone(), there(5), nil(7)]));
-    assert!(!is_good(&[nil(0), there(2), one(0, "SET k 1", None, 5, NEVER)]), "seen before it was sent");
+    assert!(
+        !is_good(&[nil(0), there(2), one(0, "SET k 1", None, 5, NEVER)]),
+        "a write seen before it was sent"
+    );
 }
 
 #[test]
@@ -98,18 +101,18 @@ fn an_exec_is_refused_as_a_whole_or_not_at_all() {
     let nil = || Some(Answer::Nil);
     assert!(is_good(&[exec(vec![refused(), refused()]), reader("k", nil()), reader("j", nil())]));
     assert!(!is_good(&[exec(vec![refused(), Answer::Ok]), reader("k", nil()), reader("j", text("2"))]));
-    assert!(!is_good(&[exec(vec![Answer::Ok, refused()])]), "whatever is seen of it later");
+    assert!(!is_good(&[exec(vec![Answer::Ok, refused()])]), "whatever is read later");
 }
 
 #[test]
-fn a_part_that_is_broken_counts_behind_one_that_is_undecided() {
+fn a_broken_part_counts_after_an_undecided_one() {
     let long =
         vec![one(0, "SET k 1", OK, 1, 5), one(1, "SET k 2", OK, 1, 5), one(2, "GET k", text("2"), 6, 7)];
     let broken = vec![one(0, "GET j", text("1"), 1, 2)];
-    assert_eq!(judged_by(vec![long.clone()], 0), Verdict::Undecided);
-    assert!(judged_by(vec![broken.clone()], 0).is_broken());
-    assert!(judged_by(vec![long.clone(), broken.clone()], 0).is_broken());
-    assert!(judge_parts(vec![long, broken]).is_broken());
+    assert_eq!(search_with(vec![long.clone()], 0), Finding::Undecided);
+    assert!(search_with(vec![broken.clone()], 0).is_broken());
+    assert!(search_with(vec![long.clone(), broken.clone()], 0).is_broken());
+    assert!(search_parts(vec![long, broken]).is_broken());
 }
 
 #[test]
@@ -122,7 +125,8 @@ fn expiry_goes_by_the_clock_of_the_operation() {
     assert!(is_good(&[set.clone(), at(9..=10, text("1"))]) && is_good(&[set, at(9..=10, Some(Answer::Nil))]));
 }
 
-/// A client has heard that the key has expired; an operation that began before that, and looked at an earlier time, may not find it alive.
+/// A client has seen that the key has expired; an operation that began before that, and read an earlier time,
+/// may not find it alive.
 #[test]
 fn time_does_not_run_backwards() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
@@ -130,10 +134,13 @@ fn time_does_not_run_backwards() {
     for (line, answer) in [("PERSIST k", Answer::Int(1)), ("GETEX k PX 90", Answer::Text("1".into()))] {
         let late = Event { clocks: 9..=9, ..one(2, line, Some(answer), 3, 6) };
         assert!(is_good(&[set.clone(), reader(9..=9, text("1")), late.clone()]), "{line}");
-        assert!(is_good(&[set.clone(), reader(11..=11, text("1")), late.clone()]), "{line}: it lives on");
+        assert!(
+            is_good(&[set.clone(), reader(11..=11, text("1")), late.clone()]),
+            "{line}: the key lives on"
+        );
         assert!(!is_good(&[set.clone(), reader(11..=11, Some(Answer::Nil)), late]), "{line}");
     }
-    // Another key's end shows the time as well.
+    // The expiry of another key shows the time as well.
     let other = one(0, "SET j 1 PX 5", OK, 1, 2);
     let exec = |clocks, answer| Event {
         op: Op::Exec(vec![vec!["EXISTS".into(), "j".into()], vec!["EXISTS".into(), "k".into()]]),
@@ -145,12 +152,13 @@ fn time_does_not_run_backwards() {
         [set.clone(), other.clone(), reader(11..=11, Some(Answer::Nil)), exec(clocks, answer)]
     };
     assert!(is_good(&all(4..=11, counts(0, 0))));
-    assert!(!is_good(&all(4..=11, counts(1, 0))), "the first is over since before the second");
+    assert!(!is_good(&all(4..=11, counts(1, 0))), "the first key expired before the second");
 }
 
-/// Also an EXEC that found the old key expired, which may have been removed at a later time than it read from the clock.
+/// Also if an EXEC found the old key expired, which may have been removed at a later time than its clock
+/// reading.
 #[test]
-fn what_an_exec_has_written_outlives_it() {
+fn an_execs_write_outlives_the_expired_key() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
     let calls = ["PERSIST k", "SET k 2 PX 1", "GET k"].map(|l| l.split(' ').map(str::to_owned).collect());
     let answers = vec![Answer::Int(0), Answer::Ok, Answer::Text("2".into())];
@@ -160,7 +168,8 @@ fn what_an_exec_has_written_outlives_it() {
     assert!(is_good(&[set.clone(), exec.clone(), reader(20)]) && !is_good(&[set, exec, reader(21)]));
 }
 
-/// A read that sees that one key is over may return first, and yet have to stand behind what found another key alive.
+/// A read that sees one key expired may return first, and yet have to follow an operation that found another
+/// key alive.
 #[test]
 fn a_read_that_shows_a_later_time_may_come_later() {
     let keys = |line: &str| one(0, line, OK, 1, 2);
@@ -197,9 +206,9 @@ fn times_are_given_in_seconds_and_kept() {
     }
 }
 
-/// Whatever its own commands are about.
+/// Whatever keys its own commands use.
 #[test]
-fn an_exec_asks_for_what_it_watches() {
+fn an_exec_touches_its_watched_keys() {
     let set = one(0, "SET k 1 PX 10", OK, 1, 2);
     let watch = Event { op: Op::Watch("k".into()), clocks: 5..=5, ..one(1, "GET k", OK, 3, 4) };
     let exec = |clocks, answer| Event {
@@ -210,8 +219,8 @@ fn an_exec_asks_for_what_it_watches() {
     let all = |clocks, answer| [set.clone(), watch.clone(), exec(clocks, answer)];
     let ran = || Answer::All(vec![Answer::Int(0)]);
     assert!(is_good(&all(8..=12, Answer::Aborted)) && is_good(&all(8..=12, ran())));
-    assert!(!is_good(&all(8..=9, Answer::Aborted)), "it is still there");
-    assert!(!is_good(&all(10..=12, ran())), "it is over");
+    assert!(!is_good(&all(8..=9, Answer::Aborted)), "the key is still there");
+    assert!(!is_good(&all(10..=12, ran())), "the key has expired");
 }
 
 #[test]
@@ -224,7 +233,10 @@ fn databases_are_swapped_and_emptied_as_a_whole() {
     assert!(!is_good(&[set.clone(), swap.clone(), get("1/k", text("1"), 5)]));
     let late = one(0, "SET 1/k 1", OK, 1, 10);
     assert!(is_good(&[late.clone(), swap.clone(), get("2/k", nil(), 11), get("1/k", text("1"), 13)]));
-    assert!(!is_good(&[late, swap, get("2/k", nil(), 11), get("1/k", nil(), 13)]), "in none of them");
+    assert!(
+        !is_good(&[late, swap, get("2/k", nil(), 11), get("1/k", nil(), 13)]),
+        "the key is in neither database"
+    );
     assert!(!is_good(&[set, one(1, "FLUSHDB 1/", OK, 3, 4), get("1/k", text("1"), 5)]));
 }
 
@@ -233,13 +245,13 @@ fn an_id_has_one_answer() {
     let add = |client, answer| one(client, "ONCE id INCRBY c 1", Some(Answer::Int(answer)), 1, 10);
     let get = |value| one(2, "GET c", text(value), 11, 12);
     assert!(is_good(&[add(0, 1), add(1, 1), get("1")]));
-    assert!(!is_good(&[add(0, 1), add(1, 2), get("2")]), "it ran twice");
+    assert!(!is_good(&[add(0, 1), add(1, 2), get("2")]), "the command ran twice");
     let forget = one(3, "FORGET id", Some(Answer::Int(1)), 1, 10);
     assert!(is_good(&[add(0, 1), add(1, 2), forget, get("2")]));
 }
 
 #[test]
-fn a_popped_member_was_there() {
+fn a_popped_member_was_in_the_set() {
     let add = one(0, "SADD s x0 x1", Some(Answer::Int(2)), 1, 2);
     let pop = |member: &str, at| one(0, "SPOP s", text(member), at, at + 1);
     assert!(is_good(&[add.clone(), pop("x0", 3), pop("x1", 5), one(0, "SPOP s", Some(Answer::Nil), 7, 8)]));
@@ -249,7 +261,7 @@ fn a_popped_member_was_there() {
 }
 
 #[test]
-fn parts_are_what_shares_keys() {
+fn parts_hold_operations_that_share_keys() {
     let events = [
         one(0, "GET a", Some(Answer::Nil), 1, 2),
         one(0, "MSET b 1 c 1", OK, 3, 4),

@@ -1,8 +1,8 @@
 //! Which transaction did what, as the store saw it.
 //!
-//! Each unit of a marked history ends with EXISTS of a key of its own, its *mark*; what WATCH and EXEC compare has marks too. So the
-//! store's observer learns which units a transaction holds, in their order, at which version it read, and how its commit ended,
-//! also where no client was told.
+//! Each unit of a marked history ends with EXISTS of a key of its own, its *mark*; the comparisons of WATCH
+//! and EXEC have marks too. So the store's observer learns which units a transaction holds and in which
+//! order, the version that it read, and how its commit ended, even if no client was told.
 
 use super::record::Ticks;
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use tern::keyspace::keys::Prefix;
 use tern::store::Version;
 use tern::store::observe::Observer;
 
-/// What the keys of marks begin with.
+/// The prefix of the keys of marks.
 const MARK: &str = "mark:";
 /// For the commits under way at the end of a history.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,7 +25,7 @@ pub fn mark(unit: usize) -> String {
     format!("{MARK}{unit}")
 }
 
-/// The unit whose mark's row that is.
+/// The unit whose mark has this row.
 pub fn unit_of(row: &[u8]) -> Option<usize> {
     let prefix = Prefix::of_row(row)?;
     let (tag, rest) = row[prefix.as_bytes().len()..].split_first()?;
@@ -36,24 +36,24 @@ pub fn unit_of(row: &[u8]) -> Option<usize> {
 /// A transaction that held units.
 #[derive(Debug, Clone)]
 pub struct Transaction {
-    /// Of its commit, or what it read.
+    /// The commit version, or the version that it read.
     pub version: Version,
-    /// False: it did not commit anything.
+    /// False: it committed nothing.
     pub wrote: bool,
     /// In the order in which they ran.
     pub units: Vec<usize>,
-    /// When its commands ran, ms; several where that is not known.
+    /// When its commands ran, ms; several values if that is uncertain.
     pub clocks: Vec<u64>,
-    /// The time just after its version was fixed: what it saw is of then.
+    /// The time just after its version was fixed: its reads are of that time.
     pub sure: u64,
 }
 
-/// All transactions of a history that matter: those that committed, and the last one of each answered unit.
+/// All relevant transactions of a history: those that committed, and the last one of each answered unit.
 #[derive(Debug, Clone, Default)]
 pub struct Trace {
-    /// In the order of versions; who read a version stands behind who committed it.
+    /// In the order of versions; readers of a version follow its commit.
     pub transactions: Vec<Transaction>,
-    /// Units of a commit that nobody knows the end of.
+    /// Units of a commit with an unknown end.
     pub doubtful: BTreeSet<usize>,
 }
 
@@ -96,7 +96,7 @@ impl Observer for Witness {
         let unit = unit_of(key).unwrap();
         let mut all = self.seen.lock().unwrap();
         let seen = all.get_mut(&tx).unwrap();
-        // What was read ahead is read again where the unit runs.
+        // Prefetched rows are read again where the unit runs.
         seen.units.retain(|u| *u != unit);
         seen.units.push(unit);
         (seen.version, seen.read) = (version, self.ticks.next());
@@ -115,13 +115,13 @@ impl Witness {
         Witness { ticks, seen: Mutex::default(), watching: Mutex::default(), under_way: AtomicUsize::new(0) }
     }
 
-    /// `unit` is a WATCH. It changes nothing that a client sees, so it may be committed twice: what it remembers is what its last
-    /// transaction read.
+    /// `unit` is a WATCH. It changes nothing visible, so it may be committed twice: it remembers what its
+    /// last transaction read.
     pub fn is_watch(&self, unit: usize) {
         self.watching.lock().unwrap().insert(unit);
     }
 
-    /// Waits for the commits that are under way.
+    /// Waits for the commits under way.
     pub async fn settle(&self) {
         let step = Duration::from_millis(1);
         for _ in 0..PATIENCE.as_millis() {
@@ -133,7 +133,7 @@ impl Witness {
         panic!("a commit takes longer than {PATIENCE:?}");
     }
 
-    /// `answered`: units of which the client heard an answer.
+    /// `answered`: units whose answer reached the client.
     pub fn trace(&self, answered: &BTreeSet<usize>) -> Trace {
         let all = self.seen.lock().unwrap();
         let watching = self.watching.lock().unwrap();

@@ -16,26 +16,27 @@ use tern::store::tamper::Tamper;
 /// A server's background work on expired keys: server, shard.
 pub type Sweep = fn(Arc<Cluster>, usize, u8) -> futures_util::future::BoxFuture<'static, ()>;
 
-/// What a history is made of.
+/// The settings of a history.
 #[derive(Clone)]
 pub struct Plan {
     pub servers: usize,
     pub clients: usize,
     /// Steps of each client.
     pub steps: usize,
-    /// Commands sent at once, at most.
+    /// The maximum number of commands sent at once.
     pub pipeline: usize,
     pub groups: &'static [Group],
     pub rates: FaultRates,
-    /// One call in so many is given up; 0: none.
+    /// One in this many calls is given up; 0: none.
     pub give_up: usize,
     pub tamper: Option<Arc<dyn Tamper>>,
-    /// Servers do not know what the others rely on, nor what they have shown as over.
+    /// Servers do not know the times that others rely on, nor the expiries that they have shown.
     pub own_times: bool,
     pub sweep: Sweep,
-    /// On the embedded engine whatever the tests run on: the breach needs versions that are pinned in `begin`.
+    /// Always on the embedded engine: the breach needs versions that are pinned in `begin`.
     pub embedded: bool,
-    /// Units end with a mark, so that a replay can judge. Without, single commands are alone in their units.
+    /// Units end with a mark, so that a replay can check the history. Without marks, single commands are
+    /// alone in their units.
     pub marked: bool,
 }
 
@@ -45,7 +46,7 @@ struct World {
     record: Record,
 }
 
-/// Runs `plan` on a fresh store, which must be sound afterwards, and gives what was seen.
+/// Runs `plan` on a fresh store, which must be sound afterwards, and returns its history.
 pub async fn history(plan: Plan, seed: u64) -> History {
     let (mut cluster, _dir) = if plan.embedded {
         (Cluster::empty(), None)
@@ -92,7 +93,7 @@ pub async fn history(plan: Plan, seed: u64) -> History {
 }
 
 impl World {
-    /// What groups begin with, as the first operations of the history.
+    /// The initial contents of groups, as the first operations of the history.
     async fn fill(&self) {
         let exec = &self.cluster.members[0].exec;
         for step in self.plan.groups.iter().flat_map(|group| group.first()) {
@@ -100,7 +101,7 @@ impl World {
         }
     }
 
-    /// Moves the clock and sweeps expired keys, until it is stopped.
+    /// Moves the clock and sweeps expired keys until it is stopped.
     async fn time(self: Arc<Self>, stop: Arc<AtomicBool>, seed: u64) {
         let mut rng = Rng::new(seed ^ 0x7171);
         while !stop.load(SeqCst) {

@@ -1,4 +1,5 @@
-//! Many connections: that hardly send, half-close, are idle, come and go, or are more than there are descriptors.
+//! Many connections: slow senders, half-closed ones, idle ones, short-lived ones, or more than there are
+//! descriptors.
 
 use crate::support::resp::{Client, Value};
 use crate::support::server::{Server, binary, free_port, tern, tern_on};
@@ -20,7 +21,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// The limit of open files, raised as far as it may be; child processes start with it too.
+/// Raises the limit of open files as far as possible, also for child processes, and returns it.
 fn open_files() -> usize {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -33,13 +34,13 @@ fn open_files() -> usize {
 fn wait_for_clients(client: &mut Client, n: u64) {
     let since = Instant::now();
     while info(client, "clients", "connected_clients") > n {
-        assert!(since.elapsed() < Duration::from_secs(20), "more than {n} clients stay");
+        assert!(since.elapsed() < Duration::from_secs(20), "at most {n} clients may stay");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn a_byte_now_and_then_costs_others_nothing() {
+fn slow_senders_cost_others_nothing() {
     tried(|| {
         let tern = tern(&[]);
         let witness = Witness::start(&tern);
@@ -75,19 +76,19 @@ fn half_closed_clients_get_their_answers_and_leave_nothing() {
             let mut stream = connect(&tern);
             stream.write_all(&b"INCR half\r\nGET large\r\n".repeat(3)).unwrap();
             match round % 3 {
-                // Sends no more, and reads all.
+                // Sends no more, and reads everything.
                 0 => {
                     stream.shutdown(Shutdown::Write).unwrap();
                     let mut answer = Vec::new();
                     stream.read_to_end(&mut answer).unwrap();
                     assert!(answer.len() > 600_000, "{} bytes", answer.len());
                 }
-                // Sends no more, reads a little, and is gone while the rest is written.
+                // Sends no more, reads a little, and leaves while the rest is being written.
                 1 => {
                     stream.shutdown(Shutdown::Write).unwrap();
                     stream.read_exact(&mut [0; 100]).unwrap();
                 }
-                // Half a request, then nothing.
+                // Sends half a request, then nothing.
                 _ => {
                     stream.write_all(b"*2\r\n$3\r\nGET\r\n$5\r\nla").unwrap();
                     stream.shutdown(Shutdown::Write).unwrap();
@@ -95,7 +96,7 @@ fn half_closed_clients_get_their_answers_and_leave_nothing() {
                 }
             }
         }
-        assert_eq!(admin.line("GET half"), Value::Bulk(b"900".to_vec()), "what was sent has run");
+        assert_eq!(admin.line("GET half"), Value::Bulk(b"900".to_vec()), "the commands sent must have run");
         witness.was_served(FEW, "300 half-closed clients");
         wait_for_clients(&mut admin, clients);
         let after = descriptors(&tern);
@@ -157,7 +158,7 @@ fn clients_that_come_and_go_leave_nothing() {
     });
 }
 
-/// The store opens files, too: clients must not take the last descriptor from it.
+/// The store opens files too: clients must not take the last descriptor from it.
 #[test]
 fn more_clients_than_descriptors_do_not_starve_the_store() {
     tried(|| {
@@ -199,9 +200,10 @@ fn more_clients_than_descriptors_do_not_starve_the_store() {
     });
 }
 
-/// Those who ask for metrics are strangers: their connections must take no descriptor from clients and the store.
+/// Clients of the metrics port are unauthenticated: their connections must take no descriptor from clients
+/// and the store.
 #[test]
-fn a_crowd_at_the_metrics_port_starves_nobody() {
+fn a_crowd_at_the_metrics_port_starves_no_client() {
     tried(|| {
         if program("sh").is_none() {
             return skipped("a crowd at the metrics port: no sh", "apt-get install dash");
@@ -218,12 +220,12 @@ fn a_crowd_at_the_metrics_port_starves_nobody() {
         let address = std::net::SocketAddr::from(([127, 0, 0, 1], metrics));
         let connect = || TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
         let crowd: Vec<TcpStream> = (0..1000).filter_map(|_| connect()).collect();
-        assert!(crowd.len() > 200, "only {} are there", crowd.len());
+        assert!(crowd.len() > 200, "only {} metrics connections were accepted", crowd.len());
         std::thread::sleep(Duration::from_millis(300));
         let taken = descriptors(&tern).saturating_sub(before);
         say(&format!("{taken} descriptors for {} silent connections", crowd.len()));
         assert!(taken <= 40, "{taken} descriptors for {} silent connections", crowd.len());
-        // Clients come, and the store writes and opens tables.
+        // Clients connect, and the store writes and opens tables.
         let mut clients: Vec<Client> = (0..20).map(|_| tern.client()).collect();
         let value = "x".repeat(10_000);
         for n in 0..200 {
@@ -243,9 +245,9 @@ fn a_crowd_at_the_metrics_port_starves_nobody() {
     });
 }
 
-/// Before it has logged in nobody has a claim to memory.
+/// A client that has not logged in is entitled to little memory.
 #[test]
-fn strangers_take_little_memory() {
+fn unauthenticated_clients_take_little_memory() {
     tried(|| {
         let tern = tern(&["--requirepass", "secret"]);
         let mut admin = tern.client();
@@ -273,12 +275,12 @@ fn strangers_take_little_memory() {
             let mut strangers: Vec<TcpStream> = (0..200).map(|_| connect(&tern)).collect();
             for stream in &mut strangers {
                 stream.set_nonblocking(true).unwrap();
-                // In pieces, as it comes over a network; the server may have closed it.
+                // In pieces, as over a network; the server may have closed the connection.
                 for piece in request.chunks(16_000) {
                     let _ = stream.write(piece);
                 }
             }
-            // A debug build takes a second and more for the errors: the most that it held meanwhile counts.
+            // A debug build takes more than a second for the errors: the maximum memory meanwhile counts.
             let looks = (0..30).map(|_| {
                 std::thread::sleep(Duration::from_millis(100));
                 tern.resident()
@@ -293,12 +295,12 @@ fn strangers_take_little_memory() {
         last.write_all(&name).unwrap();
         let mut answer = [0; 10];
         last.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"-WRONGPASS", "a long name and a long password are read");
+        assert_eq!(&answer, b"-WRONGPASS", "a long name and password must be accepted");
     });
 }
 
 #[test]
-fn who_is_silent_at_the_metrics_port_is_closed_within_seconds() {
+fn a_silent_client_of_the_metrics_port_is_closed_within_seconds() {
     let metrics = free_port();
     let tern = tern(&["--metrics-port", &metrics.to_string()]);
     for request in [&b""[..], b"GET /metrics HTTP/1.1\r\nHost:", &[b'x'; 9000]] {

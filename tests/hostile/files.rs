@@ -1,4 +1,4 @@
-//! Files that are no files: a FIFO has no end until somebody writes, a device has none at all.
+//! Paths that are not regular files: a FIFO has no end until a writer closes it, a device has none at all.
 
 use crate::support::resp::Value;
 use crate::support::server::{binary, free_port, tern_in, tern_on};
@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Longest wait for an answer.
+/// The longest wait for an answer.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Puts something else in the place of a file.
+/// Replaces a file by something else.
 fn odd(file: &Path, what: &str) {
     let _ = std::fs::remove_file(file);
     match what {
@@ -46,7 +46,7 @@ fn users_are_read_from_a_file_only() {
 fn reply_text(reply: &Value) -> &[u8] {
     match reply {
         Value::Error(line) => line,
-        other => panic!("an error is wanted, not {other:?}"),
+        other => panic!("expected an error, not {other:?}"),
     }
 }
 

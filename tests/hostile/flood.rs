@@ -1,4 +1,4 @@
-//! Too much at once: pipelines, passwords, garbage, replies that nobody reads, arguments without end.
+//! Too much at once: pipelines, passwords, garbage, unread replies, endless arguments.
 
 use crate::support::resp::{Client, Value, request};
 use crate::support::rng::Rng;
@@ -18,7 +18,7 @@ fn connect(server: &Server) -> TcpStream {
     stream
 }
 
-/// The largest resident memory, sampled while `attack` runs, above what it was before.
+/// The largest resident memory, sampled while `attack` runs, minus the memory before.
 fn grown_during(server: &Server, attack: impl FnOnce() + Send) -> usize {
     let before = server.resident();
     let mut most = before;
@@ -33,7 +33,8 @@ fn grown_during(server: &Server, attack: impl FnOnce() + Send) -> usize {
     most - before
 }
 
-/// Says by how much the server grew, which must be less than so many MiB: about twice what it was in ten runs, and 8 where that was next to nothing.
+/// Prints the server's growth, which must be less than this many MiB: about twice the maximum of ten runs,
+/// and 8 where that was close to nothing.
 fn assert_small(attack: &str, grown: usize, most: usize) {
     say(&format!("{attack}: {:.1} MiB of {most}", grown as f64 / MIB as f64));
     assert!(grown < most * MIB, "{attack}: {grown} bytes of {most} MiB");
@@ -69,7 +70,7 @@ fn a_pipeline_of_a_million_commands_is_answered_in_order_and_held_in_pieces() {
 }
 
 #[test]
-fn replies_that_nobody_reads_are_not_held() {
+fn unread_replies_are_not_held() {
     tried(|| {
         let tern =
             tern(&["--appendfsync", "no", "--store-value-cache-size", "0", "--store-cache-size", "8mb"]);
@@ -92,9 +93,9 @@ fn replies_that_nobody_reads_are_not_held() {
             }
             std::thread::sleep(Duration::from_secs(3));
         });
-        witness.was_served(FEW, "replies that nobody reads");
+        witness.was_served(FEW, "unread replies");
         assert_small("20 clients ask for 60 MiB each and read nothing", grown, 20);
-        // Who reads after all gets everything.
+        // A client that reads after all gets everything.
         let mut left = 60 * (MIB + "$1048576\r\n\r\n".len());
         let mut chunk = vec![0; MIB];
         while left > 0 {
@@ -107,7 +108,8 @@ fn replies_that_nobody_reads_are_not_held() {
     });
 }
 
-/// One after the other, what an EXEC answers is held until it is committed: the hard limit holds meanwhile, not only afterwards.
+/// The replies of an EXEC's commands are held until it commits: the hard limit applies meanwhile, not only
+/// afterwards.
 #[test]
 fn an_exec_that_answers_more_than_the_limit_is_not_held() {
     tried(|| {
@@ -138,8 +140,15 @@ fn an_exec_that_answers_more_than_the_limit_is_not_held() {
                         stream.write_all(&request).unwrap();
                         let mut answer = Vec::new();
                         let _ = stream.read_to_end(&mut answer);
-                        assert!(answer.len() < 8 * MIB, "{} bytes are answered", answer.len());
-                        assert!(!answer.windows(4).any(|w| w == b"*202"), "a part of the answer is sent");
+                        assert!(
+                            answer.len() < 8 * MIB,
+                            "at most 8 MiB may be answered, not {} bytes",
+                            answer.len()
+                        );
+                        assert!(
+                            !answer.windows(4).any(|w| w == b"*202"),
+                            "no part of the EXEC's reply may be sent"
+                        );
                     });
                 }
             });
@@ -147,10 +156,10 @@ fn an_exec_that_answers_more_than_the_limit_is_not_held() {
         witness.was_served(FEW, "EXECs beyond the limit");
         assert_small("4 EXECs that answer 200 MiB each, of 8 that are allowed", grown, 12);
         assert_eq!(lines_with(&tern, "client-output-buffer-limit: connection closed"), 4);
-        // As in Redis, what it has done stays done, once.
+        // As in Redis, its writes stay applied, once.
         assert_eq!(admin.line("GET began"), Value::Bulk(b"4".to_vec()));
         assert_eq!(admin.line("EXISTS done:0 done:1 done:2 done:3"), Value::Int(4));
-        // Within the limit, or where nobody wants to hear, nothing is closed.
+        // Within the limit, or if the client ignores replies, the connection stays open.
         let mut client = tern.client();
         client.send_raw(&exec(5, "PING")).unwrap();
         let answers: Vec<Value> = (0..9).map(|_| client.read().unwrap().value).collect();
@@ -166,7 +175,7 @@ fn an_exec_that_answers_more_than_the_limit_is_not_held() {
     });
 }
 
-/// Members are read as they are sent, also those of an EXEC: many large sets at once are their ids.
+/// Members are read as they are sent, also those of an EXEC: only the ids of many large sets are held.
 #[test]
 fn an_exec_of_many_large_sets_is_read_as_it_is_sent() {
     tried(|| {
@@ -192,7 +201,7 @@ fn an_exec_of_many_large_sets_is_read_as_it_is_sent() {
         });
         let asked = 4 * TIMES * MEMBERS * 75 / MIB;
         witness.was_served(FEW, "EXECs of large sets");
-        assert_small(&format!("4 EXECs of {TIMES} large sets that nobody reads, {asked} MiB"), grown, 8);
+        assert_small(&format!("4 EXECs of {TIMES} large sets that no client reads, {asked} MiB"), grown, 8);
         let head = "+OK\r\n".len() + TIMES * "+QUEUED\r\n".len() + format!("*{TIMES}\r\n").len();
         let each = format!("*{MEMBERS}\r\n").len() + MEMBERS * ("$67\r\n\r\n".len() + 67);
         let (mut left, mut chunk) = (head + TIMES * each, vec![0; MIB]);
@@ -228,7 +237,7 @@ fn wrong_passwords_are_counted_and_leave_few_lines() {
                 }
             }
             for _ in 0..each {
-                let Value::Error(line) = client.read().unwrap().value else { panic!("a guess was right") };
+                let Value::Error(line) = client.read().unwrap().value else { panic!("no guess may succeed") };
                 assert!(line.starts_with(b"WRONGPASS"));
             }
         };
@@ -243,11 +252,11 @@ fn wrong_passwords_are_counted_and_leave_few_lines() {
         assert_eq!(info(&mut admin, "stats", "acl_access_denied_auth"), (clients * each) as u64);
         let lines = lines_with(&tern, "AUTH with a wrong user or password");
         assert!((1..=60).contains(&lines), "{lines} lines");
-        assert!(!tern.whole_log().contains("horse"), "no password stands in the log");
+        assert!(!tern.whole_log().contains("horse"), "the log must hold no password");
     });
 }
 
-/// Bytes of no or some resemblance to the protocol.
+/// Bytes that resemble the protocol more or less.
 fn garbage(rng: &mut Rng) -> Vec<u8> {
     let parts: [&[u8]; 16] = [
         b"*1\r\n",
@@ -288,7 +297,7 @@ fn random_garbage_closes_its_own_connection_only() {
             let mut rng = Rng::new(seed);
             for _ in 0..2000 {
                 let mut stream = connect(&tern);
-                // The server may close before all is written.
+                // The server may close before everything is written.
                 let _ = stream.write_all(&garbage(&mut rng));
                 let _ = stream.shutdown(std::net::Shutdown::Write);
                 let _ = stream.read_to_end(&mut Vec::new());
@@ -324,7 +333,7 @@ fn lines_without_an_end_are_cut_off() {
 }
 
 #[test]
-fn a_request_of_many_empty_arguments_costs_what_it_says() {
+fn a_request_of_many_empty_arguments_takes_bounded_memory() {
     tried(|| {
         let tern = tern(&[]);
         let witness = Witness::start(&tern);
@@ -344,9 +353,10 @@ fn a_request_of_many_empty_arguments_costs_what_it_says() {
     });
 }
 
-/// 300 clients hear all that happens to keys and read nothing of it, while one changes hundreds of keys at a time.
+/// 300 clients subscribe to all keyspace events and read nothing, while another one changes hundreds of keys
+/// at a time.
 #[test]
-fn who_is_told_everything_holds_no_writer() {
+fn a_client_subscribed_to_everything_holds_no_writer() {
     tried(|| {
         let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
         let listeners: Vec<Client> = (0..300)
@@ -359,39 +369,43 @@ fn who_is_told_everything_holds_no_writer() {
         let mut words = vec!["MSET".to_owned()];
         words.extend((0..500).flat_map(|n| [format!("key:{n}"), "v".into()]));
         let mut writer = tern.client();
-        // 1.8 million messages are made meanwhile.
+        // 1.8 million messages are published meanwhile.
         writer.set_timeout(Duration::from_secs(120));
-        let witness = Witness::who_writes(&tern);
+        let witness = Witness::writing(&tern);
         let grown = grown_during(&tern, || {
             writer.send_raw(&request(&words).repeat(6)).unwrap();
             for _ in 0..6 {
                 assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
             }
         });
-        witness.was_served(40, "MSETs that 300 clients are told of");
-        // 1.8 million messages, but for what the sockets have taken.
-        assert_small("6 MSETs of 500 keys told to 300 clients", grown, 32);
-        let told = |client: &mut Client| {
+        witness.was_served(40, "MSETs published to 300 clients");
+        // 1.8 million messages, minus those that the sockets hold.
+        assert_small("6 MSETs of 500 keys published to 300 clients", grown, 32);
+        let next_channel = |client: &mut Client| {
             let message = client.read().unwrap().value;
             String::from_utf8_lossy(message.items().unwrap()[2].bytes().unwrap()).into_owned()
         };
         let mut one = listeners.into_iter().next_back().unwrap();
         for n in 0..6 * 500 {
             let channel = loop {
-                let channel = told(&mut one);
+                let channel = next_channel(&mut one);
                 if channel.starts_with("__keyspace@0__:key") {
                     break channel;
                 }
             };
-            assert_eq!(channel, format!("__keyspace@0__:key:{}", n % 500), "in the order of changes");
+            assert_eq!(
+                channel,
+                format!("__keyspace@0__:key:{}", n % 500),
+                "messages must come in the order of changes"
+            );
         }
         assert_unharmed(&tern);
     });
 }
 
-/// As much as a transaction can tell.
+/// A transaction with as many messages as possible.
 #[test]
-fn what_one_transaction_tells_holds_no_writer() {
+fn the_messages_of_one_transaction_hold_no_writer() {
     tried(|| {
         let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
         let mut listeners: Vec<Client> = (0..30)
@@ -408,7 +422,7 @@ fn what_one_transaction_tells_holds_no_writer() {
         writer.set_timeout(Duration::from_secs(120));
         let ready = Ready::to_write(&tern);
         writer.send_raw(&request(&words)).unwrap();
-        // From its commit on, which nobody else passes.
+        // From its commit on, which no later message passes.
         let _ = listeners[0].read().unwrap();
         let (witness, since) = (ready.start(), Instant::now());
         assert_eq!(writer.read().unwrap().value, Value::Simple(b"OK".to_vec()));
@@ -416,7 +430,7 @@ fn what_one_transaction_tells_holds_no_writer() {
         witness.was_served_during(
             took,
             60,
-            &format!("an MSET of {n} keys that is told for {} ms", took.as_millis()),
+            &format!("an MSET of {n} keys that is published for {} ms", took.as_millis()),
         );
         drop(listeners);
         assert_unharmed(&tern);
@@ -432,11 +446,11 @@ fn an_exec_that_reads_for_seconds_holds_no_writer() {
         for _ in 0..8 {
             reader.run(&["APPEND", "string", &"abcdefgh".repeat(MIB / 8)]);
         }
-        // A second of them: no transaction lives longer than five.
+        // One second of them: no transaction lives longer than five.
         let since = Instant::now();
         (0..5).for_each(|_| drop(reader.line("BITCOUNT string")));
         let n = (5.0 / since.elapsed().as_secs_f64()).clamp(20.0, 2000.0) as usize;
-        let witness = Witness::who_writes(&tern);
+        let witness = Witness::writing(&tern);
         let lines = ["MULTI\r\nSET counted x\r\n", &"BITCOUNT string\r\n".repeat(n), "EXEC\r\n"].concat();
         let since = Instant::now();
         reader.send_raw(lines.as_bytes()).unwrap();
@@ -449,7 +463,7 @@ fn an_exec_that_reads_for_seconds_holds_no_writer() {
     });
 }
 
-/// Databases are swapped and flushed in a row, and each time takes along what 16 clients watch.
+/// Databases are swapped and flushed repeatedly, and each swap moves keys that 16 clients watch.
 #[test]
 fn swaps_beside_watches_hold_no_writer() {
     tried(|| {
@@ -464,7 +478,7 @@ fn swaps_beside_watches_hold_no_writer() {
             .collect();
         let mut writer = tern.client();
         writer.set_timeout(Duration::from_secs(120));
-        let witness = Witness::who_writes(&tern);
+        let witness = Witness::writing(&tern);
         let lines = ["SWAPDB 0 1\r\n".repeat(1000), "FLUSHALL\r\n".repeat(10)].concat();
         writer.send_raw(lines.as_bytes()).unwrap();
         for _ in 0..1010 {

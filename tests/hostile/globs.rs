@@ -1,7 +1,7 @@
-//! Patterns that are long, or that are many, and texts that they are slow to match: nobody else waits for them.
+//! Long patterns, many patterns, and texts that they match slowly: no other client waits for them.
 //!
-//! A release build stays below 100 ms. A pattern that is read again for each byte of each
-//! text takes tens of seconds here.
+//! A release build stays below 100 ms. If the pattern is parsed again for each byte of each text, this takes
+//! tens of seconds.
 
 use crate::assert_unharmed;
 use crate::support::resp::{Client, Value, request};
@@ -10,7 +10,7 @@ use crate::support::server::{Server, tern};
 use crate::witness::{FEW, Witness, tried};
 use std::time::{Duration, Instant};
 
-/// Times what a pipeline of the witness takes alone: an attack, and those that are long.
+/// Multiples of the witness' pipeline alone: the bound of an attack, and of a long one.
 const SOON: u32 = 40;
 const LONG: &[(&str, u32)] = &[
     ("PUBLISH to 3000 classes", 160),
@@ -33,13 +33,13 @@ fn attack<A: AsRef<[u8]>>(server: &Server, client: &mut Client, what: &str, argv
     reply
 }
 
-/// A class of so many bytes that holds `x` alone, behind a star.
+/// A star, then a class of this many bytes that holds only `x`.
 fn long_class(bytes: usize) -> Vec<u8> {
     [&b"*["[..], &b"x".repeat(bytes), b"]*"].concat()
 }
 
 #[test]
-fn a_long_class_holds_nobody() {
+fn a_long_class_holds_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let mut c = tern.client();
@@ -66,7 +66,7 @@ fn a_long_class_holds_nobody() {
 }
 
 #[test]
-fn a_long_pattern_that_listens_holds_nobody() {
+fn a_long_subscribed_pattern_holds_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let (mut listener, mut c) = (tern.client(), tern.client());
@@ -77,7 +77,7 @@ fn a_long_pattern_that_listens_holds_nobody() {
             attack(&tern, &mut c, "PUBLISH to a class of 4 MB", &[&b"PUBLISH"[..], &channel, b"hello"]);
         assert_eq!(heard.int(), Some(1));
         assert_eq!(listener.read().unwrap().value.items().unwrap()[3].bytes(), Some(&b"hello"[..]));
-        // 3000 classes, each of which is tried at each of 6000 places.
+        // 3000 classes, each of which is tried at each of 6000 positions.
         let mut other = tern.client();
         let slow = [&b"*"[..], &b"[ab]".repeat(3000), b"c"].concat();
         assert!(!other.run(&[&b"PSUBSCRIBE"[..], &slow]).value.is_error());
@@ -92,7 +92,7 @@ fn a_long_pattern_that_listens_holds_nobody() {
 }
 
 #[test]
-fn many_patterns_hold_nobody() {
+fn many_patterns_hold_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let (mut listener, mut c) = (tern.client(), tern.client());
@@ -123,7 +123,7 @@ fn many_patterns_hold_nobody() {
 }
 
 #[test]
-fn many_listeners_and_long_messages_hold_nobody() {
+fn many_listeners_and_long_messages_hold_no_client() {
     tried(|| {
         let tern = tern(&[]);
         let mut listeners: Vec<Client> = (0..300).map(|_| tern.client()).collect();
@@ -146,7 +146,7 @@ fn many_listeners_and_long_messages_hold_nobody() {
     });
 }
 
-/// A message that waits is counted as its own bytes, so it must not hold those of the buffer that it came in.
+/// A waiting message counts with its own bytes, so it must not keep the buffer alive in which it arrived.
 #[test]
 fn short_messages_that_wait_hold_no_buffers() {
     let tern = tern(&["--client-output-buffer-limit", "pubsub 0 0 0"]);

@@ -1,4 +1,4 @@
-//! A client that is served while others attack, and how long it waits where nobody does.
+//! A client that is served while others attack, and its waits without an attack.
 
 use crate::support::pace::pace;
 use crate::support::resp::{Client, Value};
@@ -11,20 +11,20 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(2);
-/// As many times what a pipeline takes alone others may wait, where a test does not say more, beside a moment in which the machine did something
-/// else. Together a fifth of a second of a debug build on two quiet cores, where most waits are of 5 to 60 ms; with ten others on them they take
-/// up to 350 ms, and a pipeline twice as long.
+/// The default bound of a wait: a multiple of a lone pipeline, plus an allowance for other work of the
+/// machine. Together a fifth of a second in a debug build on two quiet cores, where most waits take 5 to 60
+/// ms; beside ten other processes waits take up to 350 ms, and a pipeline twice as long.
 pub const FEW: u32 = 24;
 const FLOOR: Duration = Duration::from_millis(80);
-/// Times that a test is tried: a machine that does something else may be slow once, a server that holds others is slow each time.
+/// Attempts per test: a busy machine may be slow once; a server that holds others is slow each time.
 const TRIES: usize = 5;
 
 thread_local! {
-    /// What the witnesses of this test had to wait for too long.
+    /// The witnesses of this test that waited too long.
     static LATE: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs a test; again where a witness has waited too long in it. All else that fails does so at once.
+/// Runs a test, again if a witness has waited too long. All other failures count at once.
 pub fn tried(test: impl Fn()) {
     for left in (0..TRIES).rev() {
         test();
@@ -37,14 +37,14 @@ pub fn tried(test: impl Fn()) {
     }
 }
 
-/// Somebody who has asked a quiet server.
+/// A client that has measured a quiet server.
 pub struct Ready {
     client: Client,
     writes: bool,
     alone: Duration,
 }
 
-/// Asks until it is told to stop.
+/// Sends requests until it is stopped.
 pub struct Witness {
     stop: Arc<AtomicBool>,
     asking: JoinHandle<Vec<Duration>>,
@@ -52,7 +52,7 @@ pub struct Witness {
 }
 
 impl Ready {
-    /// It writes too, and others may remove what it has written.
+    /// It writes too, and others may remove its values.
     pub fn to_write(server: &Server) -> Ready {
         Self::with(server.client(), true)
     }
@@ -63,17 +63,17 @@ impl Ready {
         Ready { client, writes, alone }
     }
 
-    /// From now on somebody may attack, or does already.
+    /// Starts the requests; an attack may be under way.
     pub fn start(self) -> Witness {
         let Ready { mut client, writes, alone } = self;
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stopped = stop.clone();
         let asking = std::thread::spawn(move || {
             let mut waits = Vec::new();
-            // Once at least, also where the attack is over sooner.
+            // At least one request, even if the attack ends sooner.
             loop {
                 waits.push(ask(&mut client, writes));
-                if told.load(Ordering::Relaxed) {
+                if stopped.load(Ordering::Relaxed) {
                     return waits;
                 }
                 std::thread::sleep(PAUSE);
@@ -83,7 +83,7 @@ impl Ready {
     }
 }
 
-/// How long PING and GET take, and SET before them where it `writes`.
+/// The durations of PING and GET, with a SET before them if it `writes`.
 fn ask(client: &mut Client, writes: bool) -> Duration {
     let since = Instant::now();
     if writes {
@@ -100,7 +100,7 @@ impl Witness {
         Self::with(server.client())
     }
 
-    pub fn who_writes(server: &Server) -> Witness {
+    pub fn writing(server: &Server) -> Witness {
         Ready::to_write(server).start()
     }
 
@@ -108,16 +108,17 @@ impl Witness {
         Ready::with(client, false).start()
     }
 
-    /// [`tried`] fails where no try has an answer to every question within `times` what a pipeline takes alone, and [`FLOOR`].
+    /// [`tried`] fails unless in some try every request is answered within `times` a lone pipeline plus
+    /// [`FLOOR`].
     pub fn was_served(self, times: u32, attack: &str) {
-        self.judge(times, Duration::MAX, attack);
+        self.check(times, Duration::MAX, attack);
     }
 
     fn most(&self, times: u32) -> Duration {
         self.alone * times + FLOOR
     }
 
-    /// [`tried`] fails where the attack itself took longer than `times` what a pipeline takes alone.
+    /// [`tried`] fails unless in some try the attack itself takes at most `times` a lone pipeline.
     pub fn saw(&self, took: Duration, times: u32, attack: &str) {
         let most = self.most(times);
         if took >= most {
@@ -125,12 +126,13 @@ impl Witness {
         }
     }
 
-    /// As [`Witness::was_served`], and within a third of an attack that `took` so long: who waited to its end would be late on any machine.
+    /// Like [`Witness::was_served`], and within a third of an attack that `took` this long: waiting for its
+    /// end would be too late on any machine.
     pub fn was_served_during(self, took: Duration, times: u32, attack: &str) {
-        self.judge(times, took / 3, attack);
+        self.check(times, took / 3, attack);
     }
 
-    fn judge(self, times: u32, most: Duration, attack: &str) {
+    fn check(self, times: u32, most: Duration, attack: &str) {
         self.stop.store(true, Ordering::Relaxed);
         let allowed = self.most(times);
         let mut waits = self.asking.join().unwrap();
@@ -148,7 +150,7 @@ impl Witness {
     }
 }
 
-/// Each verdict can be the other one: a pause of all clients is a wait that is half as long again as it may be.
+/// The witness can fail: a pause of all clients is a wait half as long again as the bound.
 #[test]
 fn a_server_that_holds_others_is_late() {
     let server = crate::support::server::tern(&[]);
@@ -165,7 +167,7 @@ fn a_server_that_holds_others_is_late() {
     pause(&mut admin, long);
     witness.was_served(FEW, "a pause");
     assert_eq!(LATE.take().len(), 1);
-    let witness = Witness::who_writes(&server);
+    let witness = Witness::writing(&server);
     let took = pause(&mut admin, Duration::from_millis(200));
     witness.was_served_during(took, 1000, "a pause of all its time");
     assert_eq!(LATE.take().len(), 1);

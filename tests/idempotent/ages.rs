@@ -1,5 +1,5 @@
-//! Ids are forgotten by age: not before `idempotency-min-age`, oldest first, with nothing left behind, and by several servers at
-//! once without harm.
+//! Ids are forgotten by age: not before `idempotency-min-age`, oldest first, without leftovers, and by
+//! several servers at once without harm.
 
 use crate::support::resp::Value;
 use crate::world::{START, World};
@@ -40,16 +40,16 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 }
 
 #[test]
-fn the_job_forgets_what_is_old_and_nothing_else() {
+fn the_job_forgets_only_old_ids() {
     let world = World::new(2);
     use_id(&world, "old:000000000001");
     world.advance(DAY - Duration::from_secs(10));
     use_id(&world, "new:000000000001");
-    assert_eq!(use_id(&world, "old:000000000001"), Value::Int(1), "a day has not passed");
+    assert_eq!(use_id(&world, "old:000000000001"), Value::Int(1), "no id may be forgotten within a day");
     world.advance(Duration::from_secs(11));
-    wait_until("the old id is there after a day", || rows(&world) == 2);
+    wait_until("the old id must be forgotten after a day", || rows(&world) == 2);
     assert_eq!(use_id(&world, "new:000000000001"), Value::Int(2));
-    assert_eq!(use_id(&world, "old:000000000001"), Value::Int(3), "forgotten, so it runs");
+    assert_eq!(use_id(&world, "old:000000000001"), Value::Int(3), "a forgotten id must run again");
     let forgotten: u64 = world.servers.iter().map(|s| s.telemetry.forgotten.get()).sum();
     assert_eq!(forgotten, 1);
 }
@@ -60,7 +60,7 @@ fn the_age_is_set_at_run_time() {
     use_id(&world, "request:00000001");
     world.advance(Duration::from_secs(60));
     assert_eq!(world.line(0, "CONFIG SET idempotency-min-age 30"), Value::Simple(b"OK".to_vec()));
-    wait_until("the id is there after 30 s", || rows(&world) == 0);
+    wait_until("the id must be forgotten after 30 s", || rows(&world) == 0);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn the_oldest_go_first() {
         .filter(|n| tern::keyspace::keys::hash(format!("request:{n:08}").as_bytes()) >> 60 == 0)
         .collect();
     let gone: Vec<usize> = of_shard.iter().copied().filter(|n| !kept(*n)).collect();
-    assert_eq!(gone, of_shard[..3], "the three oldest of the shard");
+    assert_eq!(gone, of_shard[..3], "the three oldest of the shard must go first");
     let mut from = first.next;
     loop {
         let Swept { removed, more, next } = sweep(0, from);
@@ -96,7 +96,7 @@ fn the_oldest_go_first() {
     }
     let gone: Vec<usize> = of_shard.iter().copied().filter(|n| !kept(*n)).collect();
     let old: Vec<usize> = of_shard.into_iter().filter(|n| *n < 100).collect();
-    assert_eq!(gone, old, "what is older than asked, and no more");
+    assert_eq!(gone, old, "only ids older than requested must go");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn nothing_is_left_behind() {
         world.client(0).run(&argv(n));
         use_id(&world, &format!("short-one:{n:08}"));
     }
-    assert!(rows(&world) > 6 * 4, "long replies are in pieces");
+    assert!(rows(&world) > 6 * 4, "long replies must be in pieces");
     world.line(0, "IDEMPOTENT FORGET request:00000000 short-one:00000000");
     assert_eq!(sweep_all(&world, START + 1, 100), 10);
     assert_eq!(rows(&world), 0);
@@ -122,7 +122,7 @@ fn an_id_that_is_forgotten_and_used_again_is_new() {
     world.advance(Duration::from_secs(10));
     world.line(0, "IDEMPOTENT FORGET request:00000001");
     assert_eq!(use_id(&world, "request:00000001"), Value::Int(2));
-    assert_eq!(sweep_all(&world, START + 5000, 100), 0, "its first use is not swept");
+    assert_eq!(sweep_all(&world, START + 5000, 100), 0, "the sweep must not remove it by its first use");
     assert_eq!(use_id(&world, "request:00000001"), Value::Int(2));
 }
 
@@ -149,6 +149,6 @@ fn many_sweeps_and_clients_at_once() {
         }
         sweeps.join_all().await.into_iter().sum()
     });
-    assert_eq!(removed, count, "each is removed by one of them");
+    assert_eq!(removed, count, "each id must be removed by one sweep");
     assert_eq!(rows(&world), 0);
 }

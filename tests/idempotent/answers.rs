@@ -1,10 +1,10 @@
-//! What a client is answered, to the byte, and what runs or does not.
+//! Replies to the byte, and which commands run.
 
 use crate::support::resp::{Value, request};
 use crate::world::World;
 
-/// Each line is sent on a connection of its own to an empty store, and answered like this. `|` stands for CRLF, @1 and
-/// @2 for two ids, and [`TEXTS`] for more.
+/// Each line is sent on a connection of its own to an empty store, and gets this reply. `|` stands for CRLF,
+/// @1 and @2 for two ids, and [`TEXTS`] for longer ones.
 const SCRIPTS: &[(&str, &str)] = &[
     // The same id again.
     ("IDEMPOTENT @1 INCR k|IDEMPOTENT @1 INCR k|GET k|", ":1|:1|$1|1|"),
@@ -20,7 +20,7 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("IDEMPOTENT @1 GET k|IDEMPOTENT @1 get k|", "$-1|-OTHER|"),
     // An error is an outcome.
     ("SET k x|IDEMPOTENT @1 INCR k|SET k 1|IDEMPOTENT @1 INCR k|GET k|", "+OK|-INT|+OK|-INT|$1|1|"),
-    // What a gate refuses has not run, so it is not kept.
+    // A command that a gate refuses has not run, so its reply is not kept.
     ("IDEMPOTENT @1 GET|IDEMPOTENT @1 GET k|", "-ERR wrong number of arguments for 'get' command|$-1|"),
     ("IDEMPOTENT @1 FOO a|", "-ERR unknown command 'FOO', with args beginning with: 'a' |"),
     ("IDEMPOTENT|", "-ERR wrong number of arguments for 'idempotent' command|"),
@@ -101,7 +101,7 @@ const SCRIPTS: &[(&str, &str)] = &[
         "WATCH k|SET k 1|MULTI|INCR k|IDEMPOTENT @1 EXEC|IDEMPOTENT RESULT @1|MULTI|INCR k|IDEMPOTENT @1 EXEC|",
         "+OK|+OK|+OK|+Q|*-1|*2|:0|$-1|+OK|+Q|*1|:2|",
     ),
-    // A repeated one is answered even where a watched key has changed since: it ran.
+    // A repeated one is answered even if a watched key has changed since: it ran.
     (
         "MULTI|INCR k|IDEMPOTENT @1 EXEC|WATCH k|INCR k|MULTI|INCR k|IDEMPOTENT @1 EXEC|GET k|",
         "+OK|+Q|*1|:1|+OK|:2|+OK|+Q|*1|:1|$1|2|",
@@ -128,14 +128,14 @@ const SCRIPTS: &[(&str, &str)] = &[
         "IDEMPOTENT @1 INCR k|MULTI|IDEMPOTENT RESULT @1|IDEMPOTENT FORGET @1|EXEC|",
         ":1|+OK|+Q|+Q|*2|*2|:1|:1|:1|",
     ),
-    // What the table says of the prefix is what it says of the command.
+    // The table's facts about the prefix are those of its command.
     ("COMMAND GETKEYS IDEMPOTENT @1 MSET a 1 b 2|", "*2|$1|a|$1|b|"),
     ("COMMAND GETKEYS IDEMPOTENT @1 SINTERCARD 2 a b|", "*2|$1|a|$1|b|"),
     ("COMMAND GETKEYS IDEMPOTENT @1 PING|", "-ERR The command has no key arguments|"),
     ("COMMAND GETKEYS IDEMPOTENT @1|", "-ERR Invalid command specified|"),
 ];
 
-/// What the scripts abbreviate.
+/// Abbreviations of the scripts.
 const TEXTS: &[(&str, &str)] = &[
     ("@1", "request:00000001"),
     ("@2", "request:00000002"),
@@ -164,7 +164,7 @@ fn scripts_are_answered_to_the_byte() {
 const ID: &str = "request:00000001";
 
 #[test]
-fn another_server_answers_what_the_first_one_did() {
+fn another_server_repeats_the_first_ones_answer() {
     let world = World::new(2);
     assert_eq!(world.line(0, &format!("IDEMPOTENT {ID} INCR k")), Value::Int(1));
     assert_eq!(world.line(1, &format!("IDEMPOTENT {ID} INCR k")), Value::Int(1));
@@ -246,7 +246,7 @@ fn a_long_reply_is_kept_in_pieces() {
 }
 
 #[test]
-fn a_reply_that_cannot_be_kept_is_refused_and_nothing_is_done() {
+fn a_reply_too_long_to_keep_is_refused_and_undone() {
     let world = World::new(1);
     let mut client = world.client(0);
     let long = "x".repeat(9_000_000);
@@ -267,7 +267,7 @@ fn a_reply_that_cannot_be_kept_is_refused_and_nothing_is_done() {
     assert!(refused.starts_with("-ERR reply of 90000"), "{refused}");
     assert_eq!(client.line("STRLEN k"), Value::Int(9_000_000));
     assert_eq!(client.line("EXISTS n"), Value::Int(0));
-    // The neighbours in the pipeline are not hurt.
+    // Its neighbours in the pipeline are not affected.
     client.send_raw(b"INCR n\r\n").unwrap();
     client.send(&["IDEMPOTENT", ID, "GETDEL", "k"]).unwrap();
     client.send_raw(b"INCR n\r\n").unwrap();
@@ -320,7 +320,7 @@ fn two_connections_with_one_id_at_once() {
 }
 
 #[test]
-fn a_password_is_asked_for_first() {
+fn authentication_comes_first() {
     let world = World::new(1);
     world.line(0, "CONFIG SET requirepass secret");
     let noauth = "-NOAUTH Authentication required.|";

@@ -1,8 +1,10 @@
-//! Hazard: a client loses its connection between commit and reply, asks again elsewhere, and the command runs twice.
+//! Hazard: a client loses its connection between commit and reply, retries elsewhere, and the command runs
+//! twice.
 //!
-//! Clients send INCR, SPOP and EXEC under an id of their own and often hang up without reading; then they ask again, on
-//! another server, until they are answered. The stores below the servers answer `Unknown` for commits that were applied, were
-//! not, or come later. In the end every INCR has had a number of its own, every SPOP a member of its own, every EXEC one effect.
+//! Clients send INCR, SPOP and EXEC, each under a new id, and often hang up without reading; then they retry
+//! on another server until they are answered. The stores below the servers answer `Unknown` for commits that
+//! were applied, were not, or are applied later. In the end every INCR must have returned a number of its
+//! own, every SPOP a member of its own, and every EXEC must have had one effect.
 
 use crate::support::resp::{Client, Value, request};
 use crate::support::rng::Rng;
@@ -17,22 +19,23 @@ const CLIENTS: usize = 8;
 const ROUNDS: usize = 60;
 const OPERATIONS: usize = CLIENTS * ROUNDS;
 
-/// What one client was told in the end.
+/// The final answers of one client.
 #[derive(Default)]
-struct Told {
+struct Answers {
     numbers: Vec<i64>,
     members: Vec<Vec<u8>>,
     pairs: Vec<(i64, Vec<u8>)>,
 }
 
-/// Sends `raw`, of which the last of `replies` is the answer, until there is one. Hangs up early more often than not.
+/// Sends `raw`, whose reply is the last of `replies`, until it is answered. Hangs up early more often than
+/// not.
 fn insist(world: &World, rng: &mut Rng, raw: &[u8], replies: usize) -> Value {
     for _ in 0..200 {
         let Ok(mut client) = world.try_client(rng.below(2)) else { continue };
         client.set_timeout(Duration::from_secs(20));
         client.send_raw(raw).unwrap();
         if rng.below(3) > 0 {
-            // From before the request is read to after the reply is there.
+            // From before the request is read to after the reply has arrived.
             std::thread::sleep(Duration::from_micros(rng.below(3000) as u64));
             continue;
         }
@@ -46,9 +49,9 @@ fn insist(world: &World, rng: &mut Rng, raw: &[u8], replies: usize) -> Value {
     panic!("no answer");
 }
 
-fn one_client(world: &World, n: usize, seed: u64, with_ids: bool) -> Told {
+fn one_client(world: &World, n: usize, seed: u64, with_ids: bool) -> Answers {
     let mut rng = Rng::new(seed);
-    let mut told = Told::default();
+    let mut answers = Answers::default();
     let line = |kind: &str, round: usize, words: &[&str]| {
         let id = format!("{kind}:client-{n}:round-{round}");
         let prefix: &[&str] = if with_ids { &["IDEMPOTENT", &id] } else { &[] };
@@ -56,22 +59,22 @@ fn one_client(world: &World, n: usize, seed: u64, with_ids: bool) -> Told {
     };
     for round in 0..ROUNDS {
         let number = insist(world, &mut rng, &line("incr", round, &["INCR", "counter"]), 1);
-        told.numbers.push(number.int().unwrap());
+        answers.numbers.push(number.int().unwrap());
         let member = insist(world, &mut rng, &line("spop", round, &["SPOP", "set"]), 1);
-        told.members.extend(member.bytes().map(<[u8]>::to_vec));
+        answers.members.extend(member.bytes().map(<[u8]>::to_vec));
         let mut raw = request(&["MULTI"]);
         raw.extend(request(&["INCR", "pairs"]));
         raw.extend(request(&["SPOP", "other"]));
         raw.extend(line("exec", round, &["EXEC"]));
         let pair = insist(world, &mut rng, &raw, 4);
         let items = pair.items().unwrap();
-        told.pairs.push((items[0].int().unwrap(), items[1].bytes().unwrap_or_default().to_vec()));
+        answers.pairs.push((items[0].int().unwrap(), items[1].bytes().unwrap_or_default().to_vec()));
     }
-    told
+    answers
 }
 
-/// Fills the sets, lets the clients loose, and stops the faults.
-fn run(with_ids: bool) -> (World, Vec<Told>) {
+/// Fills the sets, runs the clients, and stops the faults.
+fn run(with_ids: bool) -> (World, Vec<Answers>) {
     let seed = env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
     say(&format!("retries: TERN_SEED={seed}"));
     let world = World::with_faults(2, seed);
@@ -83,7 +86,7 @@ fn run(with_ids: bool) -> (World, Vec<Told>) {
     world.client(0).run(&members("other"));
     world.set_faults(FaultRates::mixed());
     let mut rng = Rng::new(seed);
-    let told = std::thread::scope(|scope| {
+    let answers = std::thread::scope(|scope| {
         let seeds: Vec<u64> = (0..CLIENTS).map(|_| rng.next()).collect();
         let world = &world;
         let clients = seeds.into_iter().enumerate();
@@ -92,7 +95,7 @@ fn run(with_ids: bool) -> (World, Vec<Told>) {
         clients.into_iter().map(|c| c.join().unwrap()).collect()
     });
     world.set_faults(FaultRates::default());
-    (world, told)
+    (world, answers)
 }
 
 fn number(world: &World, line: &str) -> i64 {
@@ -101,30 +104,30 @@ fn number(world: &World, line: &str) -> i64 {
 }
 
 #[test]
-fn nothing_happens_twice() {
-    let (world, told) = run(true);
+fn no_command_runs_twice() {
+    let (world, answers) = run(true);
     let all = OPERATIONS as i64;
-    let numbers: BTreeSet<i64> = told.iter().flat_map(|t| t.numbers.clone()).collect();
-    assert_eq!(numbers, (1..=all).collect(), "each INCR has a number of its own");
+    let numbers: BTreeSet<i64> = answers.iter().flat_map(|t| t.numbers.clone()).collect();
+    assert_eq!(numbers, (1..=all).collect(), "each INCR must return a number of its own");
     assert_eq!(number(&world, "GET counter"), all);
-    let members: BTreeSet<Vec<u8>> = told.iter().flat_map(|t| t.members.clone()).collect();
-    assert_eq!(members.len(), OPERATIONS, "each SPOP has a member of its own");
+    let members: BTreeSet<Vec<u8>> = answers.iter().flat_map(|t| t.members.clone()).collect();
+    assert_eq!(members.len(), OPERATIONS, "each SPOP must return a member of its own");
     assert_eq!(number(&world, "SCARD set"), all * 19);
-    let pairs: Vec<_> = told.iter().flat_map(|t| t.pairs.clone()).collect();
+    let pairs: Vec<_> = answers.iter().flat_map(|t| t.pairs.clone()).collect();
     assert_eq!(pairs.iter().map(|p| p.0).collect::<BTreeSet<_>>(), (1..=all).collect());
     assert_eq!(pairs.iter().map(|p| &p.1).collect::<BTreeSet<_>>().len(), OPERATIONS);
     assert_eq!(number(&world, "GET pairs"), all);
     assert_eq!(number(&world, "SCARD other"), all * 19);
     let (repeats, unknown) = (world.repeats(), world.unknown());
     say(&format!("retries: {} operations, {repeats} answered again, {unknown} unknown commits", 3 * all));
-    assert!(repeats as i64 > all / 2 && unknown > 0, "too few retries or faults to mean anything");
+    assert!(repeats as i64 > all / 2 && unknown > 0, "the test needs more retries and faults");
     world.assert_sound();
 }
 
 #[test]
-fn without_ids_the_same_clients_do_things_twice() {
+fn without_ids_commands_run_twice() {
     let (world, _) = run(false);
-    assert!(number(&world, "GET counter") > OPERATIONS as i64, "the test could not have failed");
+    assert!(number(&world, "GET counter") > OPERATIONS as i64, "without ids some command must run twice");
     world.assert_sound();
 }
 

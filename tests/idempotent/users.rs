@@ -1,5 +1,5 @@
-//! An id is its user's: nobody else sees what it answered, forgets it, or has it taken away. The prefix is a command that a user
-//! may or may not run, and what is kept for one user and for all has a bound.
+//! An id belongs to its user: no other user can see its reply, forget it, or take it over. Users need
+//! permission for the prefix itself, and the replies kept for one user and for all are bounded.
 
 use crate::support::resp::{Client, Value};
 use crate::world::{START, World};
@@ -14,7 +14,7 @@ fn text(value: &Value) -> String {
     String::from_utf8_lossy(value.bytes().unwrap_or_default()).into_owned()
 }
 
-/// Who may run what `rules` say.
+/// A client of a user with `rules`.
 fn user(world: &World, name: &str, rules: &str) -> Client {
     let made = world.line(0, &format!("ACL SETUSER {name} reset on >pw ~* {rules}"));
     assert_eq!(made, Value::Simple(b"OK".to_vec()), "{made:?}");
@@ -29,7 +29,7 @@ fn denied(answer: &Value, what: &str) {
 }
 
 #[test]
-fn an_id_is_its_users() {
+fn an_id_belongs_to_its_user() {
     let world = World::new(1);
     let (mut admin, mut bob) = (world.client(0), user(&world, "bob", "+@all"));
     admin.line("SET secret 42");
@@ -38,15 +38,23 @@ fn an_id_is_its_users() {
     assert_eq!(bob.line(&format!("IDEMPOTENT RESULT {ID}")), nothing, "another's answer");
     assert_eq!(bob.line(&format!("IDEMPOTENT FORGET {ID}")), Value::Int(0), "another's id");
     admin.line("SET secret 43");
-    assert_eq!(text(&admin.line(&format!("IDEMPOTENT {ID} GET secret"))), "42", "not run again");
-    assert_eq!(text(&bob.line(&format!("IDEMPOTENT {ID} GET secret"))), "43", "nobody answers for another");
+    assert_eq!(
+        text(&admin.line(&format!("IDEMPOTENT {ID} GET secret"))),
+        "42",
+        "the command must not run again"
+    );
+    assert_eq!(
+        text(&bob.line(&format!("IDEMPOTENT {ID} GET secret"))),
+        "43",
+        "no user may get another's reply"
+    );
     assert_eq!(bob.line(&format!("IDEMPOTENT FORGET {ID}")), Value::Int(1));
     assert_eq!(text(&admin.line(&format!("IDEMPOTENT {ID} GET secret"))), "42");
     world.assert_sound();
 }
 
 #[test]
-fn nobody_takes_ids_away_by_using_them_first() {
+fn using_an_id_first_takes_it_from_no_other_user() {
     let world = World::new(1);
     let (mut admin, mut bob) = (world.client(0), user(&world, "bob", "+@all"));
     assert_eq!(bob.line(&format!("IDEMPOTENT {ID} DEL nothing")), Value::Int(0));
@@ -60,11 +68,11 @@ fn nobody_takes_ids_away_by_using_them_first() {
         admin.line(line);
     }
     let answer = admin.line("IDEMPOTENT request:00000002 EXEC");
-    assert_eq!(answer, Value::Array(vec![Value::Int(3)]), "an EXEC is its user's too");
+    assert_eq!(answer, Value::Array(vec![Value::Int(3)]), "an EXEC belongs to its user too");
 }
 
 #[test]
-fn who_logs_in_as_another_user_has_that_ones_ids() {
+fn a_client_has_the_ids_of_the_user_it_logs_in_as() {
     let world = World::new(1);
     let mut bob = user(&world, "bob", "+@all");
     assert_eq!(bob.line(&format!("IDEMPOTENT {ID} INCR k")), Value::Int(1));
@@ -108,7 +116,7 @@ fn the_prefix_has_a_permission_of_its_own() {
 }
 
 #[test]
-fn exec_under_an_id_needs_it_too() {
+fn exec_under_an_id_needs_the_permission_too() {
     let world = World::new(1);
     let mut bob = user(&world, "bob", "+@all -idempotent");
     for line in ["MULTI", "INCR k"] {
@@ -116,7 +124,7 @@ fn exec_under_an_id_needs_it_too() {
     }
     let answer = text(&bob.line(&format!("IDEMPOTENT {ID} EXEC")));
     assert!(answer.contains("'idempotent'"), "{answer}");
-    assert!(bob.line("EXEC").is_error(), "it is over, or spoilt");
+    assert!(bob.line("EXEC").is_error(), "the transaction must end or be marked as failed");
     assert_eq!(world.line(0, "EXISTS k"), Value::Int(0));
     denied(&bob.line(&format!("IDEMPOTENT RESULT {ID}")), "idempotent|result");
 }
@@ -131,7 +139,7 @@ fn kept(world: &World) -> usize {
 }
 
 #[test]
-fn what_is_kept_for_a_user_has_a_bound() {
+fn replies_kept_for_a_user_are_bounded() {
     let world = World::new(2);
     let mut bob = user(&world, "bob", "+@all");
     world.line(0, &format!("SET long {}", "x".repeat(50_000)));
@@ -149,17 +157,17 @@ fn what_is_kept_for_a_user_has_a_bound() {
     assert!((20..=21).contains(&used), "{used}");
     assert!(kept(&world) < 1_200_000);
     assert!(text(&bob.line(&format!("IDEMPOTENT fresh-id:{used:08} INCR k"))).contains("idempotency-max"));
-    assert_eq!(bob.line("EXISTS k"), Value::Int(0), "what is refused has not run");
+    assert_eq!(bob.line("EXISTS k"), Value::Int(0), "a refused command must not run");
     for line in ["MULTI", "INCR k"] {
         bob.line(line);
     }
     assert!(text(&bob.line(&format!("IDEMPOTENT fresh-id:{used:08}:exec EXEC"))).contains("idempotency-max"));
-    assert_eq!(bob.line("EXISTS k"), Value::Int(0), "nor has an EXEC");
+    assert_eq!(bob.line("EXISTS k"), Value::Int(0), "a refused EXEC must not run");
     assert_eq!(bob.line("IDEMPOTENT request:00000000 GET long").bytes().unwrap().len(), 50_000, "known");
     assert_eq!(
         world.line(0, &format!("IDEMPOTENT fresh-id:{used:08} INCR k")),
         Value::Int(1),
-        "others go on"
+        "other users must not be affected"
     );
     assert_eq!(bob.line("IDEMPOTENT FORGET request:00000000 request:00000001"), Value::Int(2));
     assert_eq!(bob.line(&format!("IDEMPOTENT fresh-id:{used:08}:more INCR k")), Value::Int(2), "room again");
@@ -169,7 +177,7 @@ fn what_is_kept_for_a_user_has_a_bound() {
 }
 
 #[test]
-fn what_is_kept_for_all_has_a_bound() {
+fn replies_kept_for_all_users_are_bounded() {
     let world = World::new(1);
     world.line(0, &format!("SET long {}", "x".repeat(100_000)));
     world.line(0, "CONFIG SET idempotency-max-size 1mb");
@@ -190,13 +198,13 @@ fn what_is_kept_for_all_has_a_bound() {
         let swept = sweep(&world.servers[0].space, shard, &None, START + 1, 100);
         world.runtime.block_on(swept).unwrap();
     }
-    assert!(!world.line(0, &format!("IDEMPOTENT {ID} GET long")).is_error(), "a sweep makes room");
+    assert!(!world.line(0, &format!("IDEMPOTENT {ID} GET long")).is_error(), "a sweep must make room");
     world.assert_sound();
 }
 
 /// The rows of one id in each of two stores.
 #[test]
-fn what_is_stored_tells_nobody_what_was_sent() {
+fn stored_records_reveal_no_arguments() {
     let rows = |seed: u64| {
         let world = World::with_faults(1, seed);
         world.line(0, &format!("IDEMPOTENT {ID} SET pin 1234"));
@@ -208,7 +216,7 @@ fn what_is_stored_tells_nobody_what_was_sent() {
         })
     };
     let ((one_key, one), (other_key, other)) = (rows(1), rows(2));
-    assert_ne!(one_key, other_key, "who it was is not to be seen");
-    // Behind the version: the fingerprint.
-    assert_ne!(one[1..17], other[1..17], "a PIN could be tried out without the store's secret");
+    assert_ne!(one_key, other_key, "the user must not be visible");
+    // After the version: the fingerprint.
+    assert_ne!(one[1..17], other[1..17], "guessing a PIN must need the store's secret");
 }

@@ -1,5 +1,5 @@
-//! Several servers in one process on one store, each with a socket of its own and, where a test wants it, with faults of
-//! its own between it and the store.
+//! Several servers in one process on one store, each with a socket of its own and, if a test wants it, with
+//! its own faults between it and the store.
 
 use crate::support::resp::{Client, Value};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
 use tokio::runtime::Runtime;
 
-/// Where the manual clock starts, in ms since the epoch.
+/// The start of the manual clock, in ms since the epoch.
 pub const START: u64 = 1_700_000_000_000;
 
 /// The servers.
@@ -29,7 +29,7 @@ pub struct World {
 }
 
 impl World {
-    /// `n` servers without faults, whose one clock stands still until a test moves it.
+    /// `n` servers without faults on one manual clock.
     pub fn new(n: usize) -> Self {
         Self::with(n, Env::seeded(START, 7), 0)
     }
@@ -78,7 +78,7 @@ impl World {
         self.faults.iter().for_each(|f| f.set_rates(rates));
     }
 
-    /// Fails where `tern check` would find damage.
+    /// Fails if `tern check` finds damage.
     pub fn assert_sound(&self) {
         let check = async { tern::lifecycle::check::check(&self.store, &mut |_, _| {}).await };
         let report = self.runtime.block_on(check).unwrap();
@@ -91,7 +91,7 @@ impl World {
         self.faults.iter().map(of).sum()
     }
 
-    /// Replies that were given again so far.
+    /// Repeated replies so far.
     pub fn repeats(&self) -> u64 {
         self.servers.iter().map(|s| s.telemetry.repeats.get()).sum()
     }
@@ -106,7 +106,7 @@ impl World {
         Client::connect(self.ports[n])
     }
 
-    /// All answers to inline commands on a new connection to server `n`, with `|` for CRLF.
+    /// All replies to inline commands on a new connection to server `n`, with `|` for CRLF.
     pub fn answers(&self, n: usize, raw: &str) -> String {
         let mut client = self.client(n);
         client.send_raw(raw.as_bytes()).unwrap();
@@ -114,7 +114,7 @@ impl World {
         String::from_utf8_lossy(&client.drain().0).replace("\r\n", "|")
     }
 
-    /// One command in words, on a new connection to server `n`.
+    /// Runs one command in words on a new connection to server `n`.
     pub fn line(&self, n: usize, line: &str) -> Value {
         self.client(n).line(line)
     }

@@ -1,10 +1,11 @@
-//! Hazard: under load that does not end, memory, descriptors, threads or tasks grow; a command fails now and then; or
-//! some client waits for ever.
+//! Hazard: under continuous load, memory, descriptors, threads or tasks grow, a command fails now and then,
+//! or some client waits for ever.
 //!
-//! Clients send a mix of all commands at full speed, connect and leave, while the jobs run (expiry, ids that are forgotten,
-//! reclaiming after FLUSHALL). The process is watched from outside and by INFO. Memory counts after a warm-up of a
-//! quarter of the time: the second quarter is compared with the last. `TERN_LOAD_SECONDS` says how long, `TERN_SEED` repeats
-//! what the clients send, `TERN_BINARY` names another build of the server.
+//! Clients send a mix of all commands at full speed, connect and leave, while the jobs run (expiry,
+//! forgetting of ids, reclaiming after FLUSHALL). The process is watched from outside and by INFO. Memory
+//! counts after a warm-up of a quarter of the time: the second quarter is compared with the last.
+//! `TERN_LOAD_SECONDS` sets the duration, `TERN_SEED` repeats the clients' commands, `TERN_BINARY` names
+//! another build of the server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -27,12 +28,12 @@ use worker::Seen;
 
 const SECONDS: u64 = 20;
 const CLIENTS: usize = 10;
-/// The part of what one client's pipelined GETs reach alone that this mix must reach. It reached a 25th on two quiet cores, and a 72nd while
-/// others came to them.
+/// The fraction of one client's pipelined GET rate that this mix must reach. It reached 1/25 on two quiet
+/// cores, and 1/72 beside other processes.
 const PART: f64 = 150.0;
-/// Between two FLUSHALL.
+/// The time between two FLUSHALL.
 const FLUSH_EVERY: Duration = Duration::from_secs(40);
-/// Small caches are full after seconds, and ids are forgotten soon: what grows then is no cache.
+/// Small caches fill within seconds, and ids are forgotten soon: later growth is no cache.
 const ARGS: [&str; 8] = [
     "--store-cache-size",
     "16mb",
@@ -89,13 +90,14 @@ fn nothing_grows_and_nothing_fails_under_load() {
     assert_sound(&dir, &[]);
 }
 
-/// One of each worker's kinds of connection comes and goes, so that what starts with the first one has started.
+/// Opens and closes one of each worker's kinds of connection, so that everything started by the first one has
+/// started.
 fn settle(server: &Server) {
     (0..20).for_each(|_| drop(server.client().line("PING")));
     std::thread::sleep(Duration::from_millis(500));
 }
 
-/// A sample a second, and FLUSHALL now and then.
+/// Takes a sample per second, and runs FLUSHALL now and then.
 fn watched(server: &Server, time: Duration) -> Vec<Sample> {
     let (since, mut flushed, mut samples) = (Instant::now(), Instant::now(), Vec::new());
     let mut said = 0;
@@ -132,7 +134,7 @@ fn report(seen: &Seen, samples: &[Sample], seconds: u64, least: u64) {
     }
 }
 
-/// What INFO says of the commands that were slowest.
+/// INFO's figures on the slowest commands.
 fn slowest_commands(server: &Server) {
     let text = info(&mut server.client(), "latencystats");
     let mut lines: Vec<(f64, String)> = text
@@ -152,7 +154,7 @@ fn info(client: &mut Client, section: &str) -> String {
     String::from_utf8(value.bytes().unwrap().to_vec()).unwrap()
 }
 
-/// Once the clients have gone, so has what they needed.
+/// Once the clients have gone, their resources must be released.
 fn nothing_is_left(server: &Server, before: &Sample) {
     let since = Instant::now();
     loop {
@@ -179,7 +181,7 @@ fn the_mix_holds_every_command_and_no_line_of_it_fails() {
     let sent: BTreeSet<String> = mix::names().into_iter().collect();
     let left_out: BTreeSet<String> = mix::LEFT_OUT.iter().map(|(name, _)| (*name).to_owned()).collect();
     let known: BTreeSet<String> = listed.filter(|name| !name.contains('|')).collect();
-    assert_eq!(known, sent.union(&left_out).cloned().collect(), "the commands, and those of the load");
+    assert_eq!(known, sent.union(&left_out).cloned().collect(), "the load must cover all commands");
     assert!(sent.is_disjoint(&left_out));
     let mut rng = Rng::new(7);
     for argv in (0..20).flat_map(|_| mix::every_line(&mut rng)) {

@@ -1,8 +1,9 @@
-//! The mix: command lines over bounded keys, each kind of value under names of its own, so that a right server answers none of
-//! them with an error. What can be missing (`RENAME`, `EXEC`) has its one allowed answer in [`is_expected`].
+//! The mix: command lines on bounded keys, with separate names for each kind of value, so that a correct
+//! server answers none of them with an error. A missing key (`RENAME`, `EXEC`) has its one allowed answer in
+//! [`is_expected`].
 //!
-//! In a line `$x` is a random argument of a kind ([`argument`]) and `$x*` are several. Keys and members come from pools: what the
-//! server keeps for them reaches a size and stays there, so that growth is a leak.
+//! In a line `$x` is a random argument of a kind ([`argument`]) and `$x*` are several. Keys and members come
+//! from pools: the server's memory for them reaches a size and stays there, so that growth is a leak.
 
 use crate::support::rng::Rng;
 
@@ -166,12 +167,12 @@ const LINES: &[(usize, &str)] = &[
     (1, "IDEMPOTENT FORGET $I"),
 ];
 
-/// Commands in [`steps`] below, and those that a worker sends where they belong.
+/// Commands in [`steps`] below, and those that a worker sends at the right moment.
 const ELSEWHERE: &[&str] = &[
     "multi", "exec", "discard", "watch", "restore", "select", "hello", "reset", "quit", "flushdb", "flushall",
 ];
 
-/// Commands that have no place in a load, and why.
+/// Commands that are unsuitable for a load, and why.
 pub const LEFT_OUT: &[(&str, &str)] = &[
     ("asking", "an error: there is no cluster mode"),
     ("auth", "an error where there is no password"),
@@ -201,17 +202,17 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("backup", "an error: backups are the store's"),
     ("hotkeys", "an error: keys are not counted"),
     ("trimslots", "an error: there is no cluster mode"),
-    ("monitor", "its connection can do little else"),
-    ("subscribe", "its connection can do little else"),
-    ("psubscribe", "its connection can do little else"),
-    ("ssubscribe", "its connection can do little else"),
-    ("unsubscribe", "its connection can do little else"),
-    ("punsubscribe", "its connection can do little else"),
-    ("sunsubscribe", "its connection can do little else"),
+    ("monitor", "its connection can do little afterwards"),
+    ("subscribe", "its connection can do little afterwards"),
+    ("psubscribe", "its connection can do little afterwards"),
+    ("ssubscribe", "its connection can do little afterwards"),
+    ("unsubscribe", "its connection can do little afterwards"),
+    ("punsubscribe", "its connection can do little afterwards"),
+    ("sunsubscribe", "its connection can do little afterwards"),
     ("shutdown", "the end"),
 ];
 
-/// Names of all commands that the load sends, in lower case.
+/// The names of all commands that the load sends, in lower case.
 pub fn names() -> Vec<String> {
     let lines = LINES.iter().map(|(_, line)| line.split(' ').next().unwrap().to_ascii_lowercase());
     lines.chain(ELSEWHERE.iter().map(|name| (*name).to_owned())).collect()
@@ -222,7 +223,7 @@ pub fn every_line(rng: &mut Rng) -> Vec<Vec<String>> {
     LINES.iter().map(|(_, line)| expand(rng, line)).collect()
 }
 
-/// What is sent together: one line, a transaction, or several lines in a pipeline.
+/// Lines sent together: one line, a transaction, or several lines in a pipeline.
 pub fn steps(rng: &mut Rng) -> Vec<Vec<String>> {
     let word = |line: &str| vec![line.split(' ').map(str::to_owned).collect::<Vec<_>>()];
     match rng.below(100) {
@@ -251,7 +252,7 @@ fn data_line(rng: &mut Rng) -> Vec<String> {
     std::iter::repeat_with(|| one(rng)).find(|argv| fits(argv)).unwrap()
 }
 
-/// Errors that are right answers: a key that another client has removed.
+/// Correct errors: another client has removed the key.
 pub fn is_expected(argv: &[String], error: &[u8]) -> bool {
     argv[0].starts_with("RENAME") && error == b"ERR no such key"
 }

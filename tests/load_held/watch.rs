@@ -1,23 +1,24 @@
-//! What a process holds, seen from outside and by its own INFO, and whether it has grown.
+//! A process' resources, seen from outside and by its own INFO, and whether they have grown.
 
 use crate::info;
 use crate::support::server::Server;
 use std::fmt;
 use std::path::Path;
 
-/// Resident memory may grow by this much of itself between the second quarter and the last, and by so many bytes, which is what tables and their
-/// caches sway by: they still fill in a short run, by 15 MB of 60 in half a minute.
+/// The allowed growth of resident memory between the second quarter and the last, as a fraction and in bytes.
+/// The bytes allow for tables and their caches: in a short run these still fill, by 15 MB of 60 in half a
+/// minute.
 const SHORT: (f64, f64) = (0.10, 24e6);
 const LONG: (f64, f64) = (0.05, 12e6);
-/// Samples, one a second, of a run that is no longer short.
+/// The number of samples, one per second, of a run that is no longer short.
 const WARM: usize = 240;
 
-/// One look.
+/// One sample.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     /// Bytes.
     pub resident: u64,
-    /// Bytes that the store says it has in memory.
+    /// Bytes that the store reports to hold in memory.
     pub store: u64,
     /// Bytes on disk.
     pub disk: u64,
@@ -25,7 +26,7 @@ pub struct Sample {
     pub tasks: u64,
     pub clients: u64,
     pub sockets: u64,
-    /// Open files, sockets and all.
+    /// Open files, including sockets.
     pub descriptors: u64,
     /// Open files that are deleted: their space is not free.
     pub deleted: u64,
@@ -52,7 +53,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Looks now. The connection that asks is one of the clients.
+/// Takes a sample. The connection that it uses is one of the clients.
 pub fn sample(server: &Server) -> Sample {
     let text = info(&mut server.client(), "everything");
     let field = |name: &str| {
@@ -84,7 +85,7 @@ fn open_files(process: &Path) -> Vec<String> {
     entries.flatten().filter_map(target).map(|path| path.display().to_string()).collect()
 }
 
-/// Each figure's median.
+/// The median of each figure.
 pub fn median(samples: &[Sample]) -> Sample {
     let middle = |figure: &dyn Fn(&Sample) -> u64| {
         let mut all: Vec<u64> = samples.iter().map(figure).collect();
@@ -105,7 +106,7 @@ pub fn median(samples: &[Sample]) -> Sample {
     }
 }
 
-/// What has grown between the second quarter and the last, or should not be there at all.
+/// The figures that have grown between the second quarter and the last, or should be zero.
 pub fn grown(samples: &[Sample]) -> Vec<String> {
     let quarter = samples.len() / 4;
     let (early, late) = (median(&samples[quarter..2 * quarter]), median(&samples[3 * quarter..]));
@@ -126,7 +127,7 @@ pub fn grown(samples: &[Sample]) -> Vec<String> {
 }
 
 #[test]
-fn growth_is_noticed_and_swaying_is_not() {
+fn growth_is_noticed_and_fluctuation_is_not() {
     let flat = |resident| Sample { resident, descriptors: 50, sockets: 10, ..Sample::default() };
     let steady: Vec<Sample> = (0..40).map(|n| flat(200_000_000 + n % 7 * 1_000_000)).collect();
     assert_eq!(grown(&steady), [""; 0]);

@@ -1,4 +1,5 @@
-//! Clients: they connect, send for a while, and leave in one of three ways: politely, at once, or with replies unread.
+//! Clients that connect, send for a while, and leave in one of three ways: with QUIT, abruptly, or with
+//! unread replies.
 
 use crate::mix;
 use crate::support::resp::{Client, Value, request};
@@ -6,7 +7,7 @@ use crate::support::rng::Rng;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Steps of a connection at most.
+/// The maximum number of steps of a connection.
 const STEPS: usize = 400;
 
 /// Times in a logarithmic histogram: 32 buckets for each power of two, so within 3 %.
@@ -32,7 +33,7 @@ impl Times {
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
-    /// The time that so many per cent were not above.
+    /// The time below which this percentage lies.
     pub fn percentile(&self, percent: f64) -> Duration {
         let wanted = (self.count() as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
@@ -52,7 +53,7 @@ impl Times {
     }
 }
 
-/// What a client did and saw.
+/// A client's results.
 #[derive(Default, Clone)]
 pub struct Seen {
     /// Steps of one line.
@@ -61,9 +62,9 @@ pub struct Seen {
     pub together: Times,
     pub commands: u64,
     pub connections: u64,
-    /// Errors that are right answers.
+    /// Expected errors.
     pub expected: u64,
-    /// The others, with their lines.
+    /// Other errors, with their lines.
     pub errors: Vec<String>,
 }
 
@@ -77,19 +78,19 @@ impl Seen {
         self.errors.extend(other.errors);
     }
 
-    fn judge(&mut self, argv: &[String], reply: &Value) {
+    fn note_reply(&mut self, argv: &[String], reply: &Value) {
         match reply {
             Value::Error(line) if mix::is_expected(argv, line) => self.expected += 1,
             Value::Error(line) => {
                 let line = String::from_utf8_lossy(line);
                 self.errors.push(format!("{}: {line}", argv.join(" ").chars().take(200).collect::<String>()));
             }
-            other => other.items().unwrap_or_default().iter().for_each(|item| self.judge(argv, item)),
+            other => other.items().unwrap_or_default().iter().for_each(|item| self.note_reply(argv, item)),
         }
     }
 }
 
-/// Connects, works and leaves until told to stop. A connection that breaks is an error.
+/// Connects, works and leaves until it is stopped. A broken connection is an error.
 pub fn run(port: u16, mut rng: Rng, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
@@ -132,7 +133,7 @@ fn step(client: &mut Client, lines: &[Vec<String>], seen: &mut Seen) -> std::io:
     client.send_raw(&bytes)?;
     for argv in lines {
         let reply = client.read()?;
-        seen.judge(argv, &reply.value);
+        seen.note_reply(argv, &reply.value);
     }
     let times = if lines.len() == 1 { &mut seen.alone } else { &mut seen.together };
     times.add(since.elapsed());
@@ -140,20 +141,20 @@ fn step(client: &mut Client, lines: &[Vec<String>], seen: &mut Seen) -> std::io:
     Ok(())
 }
 
-/// DUMP, and RESTORE of what it gave under another key.
+/// DUMP of a key, and RESTORE under another one.
 fn copy_over_the_wire(client: &mut Client, rng: &mut Rng, seen: &mut Seen) -> std::io::Result<()> {
     let (from, to) = (format!("big:{}", rng.below(8)), format!("big:{}", rng.below(8)));
     let dumped = client.try_run(&["DUMP", &from])?.value;
-    seen.judge(&["DUMP".to_owned(), from.clone()], &dumped);
+    seen.note_reply(&["DUMP".to_owned(), from.clone()], &dumped);
     seen.commands += 1;
     let Value::Bulk(payload) = dumped else { return Ok(()) };
     let reply = client.try_run(&[b"RESTORE", to.as_bytes(), b"0", &payload, b"REPLACE"])?.value;
-    seen.judge(&["RESTORE".to_owned(), from], &reply);
+    seen.note_reply(&["RESTORE".to_owned(), from], &reply);
     seen.commands += 1;
     Ok(())
 }
 
-/// Many connections at once that say nothing or little and go, again and again.
+/// Repeatedly opens and closes many connections that send little or nothing.
 pub fn come_and_go(port: u16, mut rng: Rng, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {

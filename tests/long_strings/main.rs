@@ -1,9 +1,10 @@
-//! Hazard: a string that costs fifty bytes and is 512 MB long (`SETRANGE k 536870911 x`) makes every command that touches it hold
-//! all other clients for seconds, and take gigabytes.
+//! Hazard: a string that takes fifty bytes but is 512 MB long (`SETRANGE k 536870911 x`) makes every command
+//! that touches it hold all other clients for seconds, and take gigabytes.
 //!
-//! For each command three other clients ask PING, GET and SET in turn while it runs. Their longest wait is bounded, and so is the
-//! memory that the server takes meanwhile. The bound of a wait is what so much other work takes the same server (`support::pace`); `TERN_BINARY` names
-//! another build, and `TERN_LONGEST_WAIT_MS` a bound in milliseconds (100 for a release build on two quiet cores).
+//! While each command runs, three other clients send PING, GET and SET in turn. Their longest wait is
+//! bounded, and so is the memory that the server takes meanwhile. The bound of a wait is a multiple of the
+//! server's current pace (`support::pace`); `TERN_BINARY` names another build, and `TERN_LONGEST_WAIT_MS` a
+//! bound in milliseconds (100 for a release build on two quiet cores).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -21,16 +22,18 @@ use support::{env_number, say};
 
 const MIB: usize = 1 << 20;
 const LENGTH: usize = 512 * MIB;
-/// What others may wait: so many times what a pipeline takes a client that is alone, and a moment of the machine. They do for 5 to 30 ms on two quiet cores.
+/// The bound of others' waits: this many pipelines of a lone client, and an allowance for the machine. They
+/// wait 5 to 30 ms on two quiet cores.
 const TIMES: u32 = 24;
 const FLOOR: Duration = Duration::from_millis(40);
-/// MiB that the server may take beside what it has at the beginning: 2 at most where nothing is written; twice what these take.
+/// MiB that the server may take beyond its memory at the start: 2 at most if nothing is written; twice the
+/// measured growth of these.
 const MEMORY: usize = 16;
 const MEMORY_OF: [(&str, usize); 2] = [("BITOP NOT dst short", 136), ("RESTORE of a bomb", 40)];
-/// A machine that does something else may be slow once, a server that holds others is slow each time.
+/// A busy machine may be slow once; a server that holds others is slow each time.
 const TRIES: usize = 5;
 
-/// A server, and its memory at the beginning.
+/// A server, and its memory at the start.
 struct Target {
     server: Server,
     begin: usize,
@@ -62,15 +65,15 @@ fn server() -> Target {
     Target { server, begin }
 }
 
-/// A reply that is not kept: its first line, and the number of bytes that follow in bulk strings.
+/// A reply that is not kept: its first line, and the number of bytes in its bulk strings.
 struct Answer {
     line: String,
     bulks: usize,
-    /// The number of their bytes that are not zero.
+    /// The number of non-zero bytes.
     others: usize,
 }
 
-/// Runs commands on a connection of its own, and reads what they answer as fast as it comes.
+/// Runs commands on a connection of its own, and reads the replies as fast as possible.
 fn ask(server: &Server, requests: &[&[&str]]) -> Vec<Answer> {
     let stream = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
@@ -118,7 +121,8 @@ fn skip(input: &mut BufReader<TcpStream>, mut bytes: usize) -> usize {
     others
 }
 
-/// Runs `attack` beside others, and fails where they waited or the server grew. Again where it was the machine's fault.
+/// Runs `attack` beside others, and fails if they waited or the server grew. Retries if the machine may be at
+/// fault.
 fn measured(server: &Target, name: &str, mut attack: impl FnMut(&Server) -> String) {
     let memory = MEMORY_OF.iter().find(|(of, _)| *of == name).map_or(MEMORY, |(_, mib)| *mib) * MIB;
     for left in (0..TRIES).rev() {
@@ -140,7 +144,7 @@ fn measured(server: &Target, name: &str, mut attack: impl FnMut(&Server) -> Stri
     }
 }
 
-fn each_is_harmless(lines: &[(&str, &str)]) {
+fn all_are_harmless(lines: &[(&str, &str)]) {
     let server = server();
     for (line, want) in lines {
         let argv: Vec<&str> = line.split(' ').collect();
@@ -154,7 +158,7 @@ fn each_is_harmless(lines: &[(&str, &str)]) {
 
 #[test]
 fn reads_of_a_string_of_zeroes() {
-    each_is_harmless(&[
+    all_are_harmless(&[
         ("GET sparse", "$536870912"),
         ("GETRANGE sparse 0 -2", "$536870911"),
         ("SUBSTR sparse 5 -1", "$536870907"),
@@ -175,7 +179,7 @@ fn reads_of_a_string_of_zeroes() {
 
 #[test]
 fn writes_of_a_string_of_zeroes() {
-    each_is_harmless(&[
+    all_are_harmless(&[
         ("PFADD sparse x", "-WRONGTYPE"),
         ("PFMERGE new sparse", "-WRONGTYPE"),
         ("DELEX sparse IFEQ x", ":0"),
@@ -195,7 +199,8 @@ fn writes_of_a_string_of_zeroes() {
     ]);
 }
 
-/// A result of ones alone, which no transaction holds, from an argument of zeroes alone. Shorter than the others, for it is written.
+/// A result of ones only, which exceeds a transaction, from an argument of zeroes only. Shorter than the
+/// others, because it is written.
 #[test]
 fn the_opposite_of_zeroes_is_built() {
     let server = server();
@@ -207,14 +212,14 @@ fn the_opposite_of_zeroes_is_built() {
     assert_eq!(client.line("STRLEN dst"), Value::Int(100_000_001));
     assert_eq!(client.line("BITCOUNT dst"), Value::Int(100_000_001 * 8 - 4));
     assert_eq!(client.line("BITCOUNT dst 100000000 100000000"), Value::Int(4));
-    // Behind a command that makes its source, in one pipeline.
+    // After a command that creates its source, in one pipeline.
     let pipeline: [&[&str]; 3] =
         [&["SETRANGE", "made", "50000000", "x"], &["BITOP", "NOT", "dst", "made"], &["BITCOUNT", "dst"]];
     let answers: Vec<String> = ask(&server, &pipeline).into_iter().map(|a| a.line).collect();
     assert_eq!(answers, [":50000001", ":50000001", ":400000004"]);
 }
 
-/// Bytes that stand for 512 MB of zeroes.
+/// A payload that expands to 512 MB of zeroes.
 fn bomb() -> Vec<u8> {
     let mut packed = vec![0, 0];
     let (times, rest) = ((LENGTH - 1) / 264, (LENGTH - 1) % 264);
@@ -262,9 +267,9 @@ fn filled(client: &mut Client, key: &str, mib: usize) {
     }
 }
 
-/// A string without zeroes: streamed, at the version that it had, though it changes under the reader's eyes.
+/// A string without zeroes is streamed at its original version, though it changes while it is read.
 #[test]
-fn a_reader_that_takes_its_time_gets_the_version_that_it_asked_for() {
+fn a_slow_reader_gets_the_version_it_asked_for() {
     let server = server();
     let mut client = server.client();
     filled(&mut client, "full", 64);
@@ -273,9 +278,9 @@ fn a_reader_that_takes_its_time_gets_the_version_that_it_asked_for() {
     let mut slow = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
     slow.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     slow.write_all(&request(&["GET", "full"])).unwrap();
-    // Longer than any transaction lives, and unchanged all the time: nothing is kept.
+    // Longer than any transaction lives, without a change: no copy is kept.
     std::thread::sleep(Duration::from_secs(7));
-    assert!(server.resident().saturating_sub(held) < 24 * MIB, "the rest is not held");
+    assert!(server.resident().saturating_sub(held) < 24 * MIB, "the rest must not be held");
     client.line("SETRANGE full 60000000 changed");
     client.line("DEL full");
     std::thread::sleep(Duration::from_secs(3));
@@ -292,7 +297,7 @@ fn a_reader_that_takes_its_time_gets_the_version_that_it_asked_for() {
     assert_eq!(client.line("DIGEST again"), whole);
 }
 
-/// Long strings that nobody takes do not keep the server from stopping.
+/// Unread long strings do not keep the server from stopping.
 #[test]
 fn a_server_stops_while_strings_are_being_sent() {
     let mut server = server();
@@ -302,9 +307,9 @@ fn a_server_stops_while_strings_are_being_sent() {
     assert!(server.server.terminate());
 }
 
-/// What a transaction has written itself is in its own replies.
+/// A transaction's replies include its own writes.
 #[test]
-fn an_exec_answers_what_it_has_written() {
+fn an_execs_replies_show_its_own_writes() {
     let server = server();
     let exec: [&[&str]; 6] = [
         &["MULTI"],
@@ -320,9 +325,9 @@ fn an_exec_answers_what_it_has_written() {
     assert_eq!(last.others, 4 + 1);
 }
 
-/// A call that a lane passes on has looked its key up there too: that does not count.
+/// A call that its lane defers has looked up its keys there too: that lookup does not count.
 #[test]
-fn what_is_passed_on_is_counted_once() {
+fn a_deferred_call_counts_its_lookups_once() {
     let server = server();
     let mut client = server.client();
     client.line("CONFIG RESETSTAT");

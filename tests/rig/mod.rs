@@ -28,10 +28,10 @@ use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
 use tern::types::string::walk::Stretch;
 
-/// Where the manual clock starts, in ms since the epoch.
+/// The start of the manual clock, in ms since the epoch.
 pub const START: u64 = 1_700_000_000_000;
 
-/// A server, one client, a directory that goes away.
+/// A server, one client, and a temporary directory.
 pub struct Rig {
     pub server: Arc<Server>,
     pub exec: Executor,
@@ -40,15 +40,15 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// With a clock that only moves when it is told to.
+    /// With a manual clock.
     pub async fn new() -> Self {
         Self::with(Env::seeded(START, 42)).await
     }
 
-    /// On FoundationDB with the machine's clock; None where there is no server.
+    /// On FoundationDB with the machine's clock; None without an fdbserver.
     #[cfg(feature = "fdb")]
-    pub async fn on_fdb(what_needs_it: &str) -> Option<Self> {
-        let file = fdb_cluster::shared(what_needs_it)?.cluster_file();
+    pub async fn on_fdb(dependent: &str) -> Option<Self> {
+        let file = fdb_cluster::shared(dependent)?.cluster_file();
         let store = fdb_cluster::open(file, fdb_cluster::namespace(), Clock::System).await.unwrap();
         Some(Self::on(store, Env::system(), tempfile::tempdir().unwrap()).await)
     }
@@ -64,7 +64,7 @@ impl Rig {
         Self::on(store, env, dir).await
     }
 
-    /// What `TERN_TEST_STORE` asks for, or the embedded engine.
+    /// The store that `TERN_TEST_STORE` selects, or the embedded engine.
     async fn store(dir: &Path) -> Store {
         #[cfg(feature = "fdb")]
         if fdb_cluster::wanted() {
@@ -91,14 +91,14 @@ impl Rig {
         self.run_bytes(argv).await
     }
 
-    /// Runs one command, whose words stand between spaces, under an id.
+    /// Runs one command, words separated by spaces, under an id.
     pub async fn under_id(&self, id: &str, line: &str) -> Reply {
         let calls = vec![units::call_under_id(id, line)];
         let unit = Unit { client: self.client.clone(), ..units::unit(calls) };
         units::replies(&self.exec, unit).await.remove(0)
     }
 
-    /// Runs one command whose words stand between spaces.
+    /// Runs one command, words separated by spaces.
     pub async fn line(&mut self, line: &str) -> Reply {
         self.run(&line.split(' ').collect::<Vec<_>>()).await
     }
@@ -136,7 +136,7 @@ impl Rig {
         self.server.env.clock.advance(Duration::from_millis(ms));
     }
 
-    /// Fails where `tern check` would find damage.
+    /// Fails if `tern check` finds damage.
     pub async fn assert_sound(&self) {
         let report = tern::lifecycle::check::check(&self.server.store, &mut |_, _| {}).await.unwrap();
         assert!(report.is_sound(), "{report}");
@@ -153,7 +153,7 @@ impl Rig {
         self.space().catalog.load(&tx).await.unwrap().prefix(self.client.db).unwrap()
     }
 
-    /// Where the collection of the dictionary stands.
+    /// The state of the dictionary's collection.
     pub async fn round(&self) -> Round {
         self.space().catalog.load(&self.server.store.begin()).await.unwrap().round
     }

@@ -1,5 +1,6 @@
-//! Hazard: members are made faster than the collector removes them, and the store grows as long as that lasts; somebody waits for the
-//! collector who makes no members, or whose members live; a dictionary that has grown is not collected before it is time.
+//! Hazard: clients create members faster than the collector removes them, and the store grows meanwhile;
+//! clients wait for the collector although they create no members, or although most members are live; a grown
+//! dictionary is collected too late.
 
 use crate::cluster::{Cluster, START};
 use crate::{cluster, pace, reclaim_whole, short_lived, state, until};
@@ -14,7 +15,7 @@ use tern::keyspace::keys::root;
 use tern::server::reply::Reply;
 use tern::types::set::collect::{Collector, Pace, Step};
 
-/// Dead members that may be left.
+/// The number of dead members that may remain.
 const BACKLOG: u64 = 2000;
 
 fn add(key: &str, first: u64, n: u64, len: usize) -> Vec<Bytes> {
@@ -22,7 +23,7 @@ fn add(key: &str, first: u64, n: u64, len: usize) -> Vec<Bytes> {
     words.chain((first..first + n).map(|n| format!("{n:0len$}"))).map(Bytes::from).collect()
 }
 
-/// Members that come and go, as fast as one client can make them.
+/// Creates and removes members as fast as one client can.
 async fn load(c: Arc<Cluster>, server: usize, made: Arc<AtomicU64>) {
     loop {
         let first = made.fetch_add(100, Ordering::Relaxed);
@@ -32,8 +33,9 @@ async fn load(c: Arc<Cluster>, server: usize, made: Arc<AtomicU64>) {
     }
 }
 
-/// A sweep of 5000 members a second at most, on one server, and a load on two others: it is slowed to what `keyspace::dictionary::backpressure` says. That
-/// lags behind: the longer, the slower the sweep is on a busy machine.
+/// A sweep of at most 5000 members a second on one server, and a load on two others: the load is slowed to
+/// the rate that `keyspace::dictionary::backpressure` allows. That rate lags behind: the more, the slower the
+/// sweep is on a busy machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     const DEAD: u64 = 16_000;
@@ -64,11 +66,11 @@ async fn a_load_that_is_faster_than_the_sweep_is_slowed() {
     let lag = 6 * BACKLOG * 5 * took.as_millis() as u64 / swept;
     assert!(made <= swept / 2 + lag, "{made} members were made while {swept} were swept in {took:?}");
     for n in [1, 2] {
-        assert!(c.space(n).backpressure.delayed.load(Ordering::Relaxed) > 0, "server {n} has slowed nobody");
+        assert!(c.space(n).backpressure.delayed.load(Ordering::Relaxed) > 0, "server {n} must slow the load");
     }
 }
 
-/// Says that another server sweeps so many of `candidates`, beside `live`.
+/// Pretends that another server sweeps this many of `candidates`, beside `live`.
 async fn pretend(c: &Cluster, candidates: u64, swept: u64, live: u64) {
     let now = state(c).await;
     let (phase, owner) = (Phase::Sweep, c.id(1));
@@ -77,11 +79,11 @@ async fn pretend(c: &Cluster, candidates: u64, swept: u64, live: u64) {
     tx.set(&root::collector(), &state.encode()).unwrap();
     tx.bump_metadata_version().unwrap();
     tx.commit().await.unwrap();
-    // Until all jobs have looked.
+    // Until all jobs have read the state.
     tokio::time::sleep(Duration::from_millis(1500)).await;
 }
 
-/// How long it took, and whether it was counted as slowed.
+/// The command's duration, and whether it was counted as slowed.
 async fn timed(c: &Cluster, argv: Vec<Bytes>) -> (Duration, bool) {
     let delayed = || c.space(0).backpressure.delayed.load(Ordering::Relaxed);
     let (before, start) = (delayed(), Instant::now());
@@ -91,19 +93,19 @@ async fn timed(c: &Cluster, argv: Vec<Bytes>) -> (Duration, bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_makes_no_members_never_waits_nor_who_makes_them_where_more_lives() {
+async fn only_creators_of_too_many_members_wait() {
     let mut c = Cluster::empty();
     let backlog = [("dictionary-gc-backlog", "2000")];
     c.join_with(Env::system(), &backlog).await;
     c.join_with(Env::system(), &backlog).await;
     tern::jobs::spawn(&c.members[0].server);
     pretend(&c, 10_000, 0, 0).await;
-    // What was made before it looked is not made too much.
+    // Members created before the server looked do not count.
     c.run(0, add("a", 0, 1000, 70)).await;
     pretend(&c, 10_000, 100, 0).await;
     let (took, delayed) = timed(&c, add("a", 1000, 1000, 70)).await;
     assert!(delayed && took > Duration::from_millis(200), "{took:?}");
-    // Also what gets its ids before its transaction, and by a second at most.
+    // A command that interns before its transaction waits too, and for at most a second.
     let (took, delayed) = timed(&c, add("heavy", 0, 1700, 500)).await;
     assert!(delayed && (Duration::from_millis(200)..Duration::from_secs(20)).contains(&took), "{took:?}");
     let waited = c.space(0).backpressure.delayed_us.load(Ordering::Relaxed);
@@ -116,8 +118,8 @@ async fn who_makes_no_members_never_waits_nor_who_makes_them_where_more_lives() 
             "{line}"
         );
     }
-    assert!(!timed(&c, add("c", 0, 1000, 70)).await.1, "they are in the dictionary");
-    // Swept faster than they are made, more lives than is left, and little left.
+    assert!(!timed(&c, add("c", 0, 1000, 70)).await.1, "the members must be in the dictionary");
+    // The sweep is faster than the creation, more members live than are left to sweep, or few are left.
     for (candidates, swept, live) in [(20_000, 17_900, 0), (10_000, 100, 9900), (10_000, 8000, 0)] {
         pretend(&c, candidates, swept, live).await;
         let first = 10_000 + swept + live;
@@ -126,15 +128,17 @@ async fn who_makes_no_members_never_waits_nor_who_makes_them_where_more_lives() 
     c.members[0].server.stop.send_replace(true);
 }
 
-/// As many ids leased as had a member in the last cycle, and the backlog at least: nobody waits for the interval.
+/// Begins a cycle once as many ids are leased as had members in the last cycle, and at least the backlog,
+/// without waiting for the interval.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dictionary_that_has_grown_is_collected_before_it_is_time() {
+async fn a_grown_dictionary_is_collected_early() {
     let mut c = Cluster::empty();
     let options = [("dictionary-gc-interval", "1000000"), ("dictionary-gc-backlog", "100000")];
     c.join_with(Env::seeded(START, 1), &options).await;
     c.space(0).instances.observe().await.unwrap();
     tern::jobs::spawn(&c.members[0].server);
-    // Leases are of 65 536 ids. Each time: leased since the last cycle began, live in that, whether one begins.
+    // Leases are of 65 536 ids. Each row: blocks leased since the last cycle began, members live in it, and
+    // whether a cycle begins.
     let grown = [(1, 0, false), (1, 0, true), (1, 300_000, false), (3, 300_000, false), (1, 300_000, true)];
     tokio::time::sleep(Duration::from_millis(1500)).await;
     for (blocks, live, begins) in grown {
@@ -151,7 +155,8 @@ async fn a_dictionary_that_has_grown_is_collected_before_it_is_time() {
     c.members[0].server.stop.send_replace(true);
 }
 
-/// A server that starts counts what has passed since the last cycle: who starts one more often than `dictionary-gc-interval` has them too.
+/// A starting server counts the time since the last cycle: cycles also run if servers restart more often than
+/// `dictionary-gc-interval`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_interval_goes_on_while_no_server_runs() {
     // Long ago, lately, never, and by a clock that is ahead.

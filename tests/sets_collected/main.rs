@@ -1,10 +1,12 @@
-//! Hazard: the collector of the dictionary removes a member that a set holds, or gives one back that was removed.
+//! Hazard: the collector of the dictionary removes a member that a set holds, or brings a removed one back.
 //!
-//! Workers change sets of their own databases through several servers, with members that all of them share and that come and go all
-//! the time, and compare every answer with a model, while collectors on all servers never rest and are dropped anywhere. At the
-//! end the models agree, `tern check` finds nothing, and once all sets are gone the dictionary is empty.
+//! Workers change sets of their own databases through several servers, with shared members that come and go
+//! all the time, and compare every reply with a model, while collectors on all servers run without a pause
+//! and are aborted anywhere. At the end the models agree, `tern check` finds nothing, and once all sets are
+//! gone the dictionary is empty.
 //!
-//! `TERN_COLLECT_SECONDS` says for how long (5), `TERN_SEED` repeats a run's commands. `TERN_TEST_STORE=fdb` runs it on a cluster.
+//! `TERN_COLLECT_SECONDS` sets the duration (5), `TERN_SEED` repeats a run's commands. `TERN_TEST_STORE=fdb`
+//! runs it on a cluster.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -35,7 +37,7 @@ use work::{Failure, Worker};
 const SERVERS: usize = 3;
 const WORKERS: usize = 6;
 
-/// Nothing in these tests runs for long before it begins a reply.
+/// No command in these tests takes long before its reply begins.
 fn pace() -> Pace {
     Pace { share: 100, grace: Duration::from_millis(100), slice: 5, ..Pace::default() }
 }
@@ -65,7 +67,7 @@ async fn state(c: &Cluster) -> State {
     }
 }
 
-/// One server's collector, which is stopped anywhere and begins again.
+/// One server's collector, which is aborted anywhere and starts again.
 async fn collect(c: Arc<Cluster>, n: usize, seed: u64, until: Instant) -> Result<u64, Failure> {
     let (mut rng, mut waiting, mut dropped) = (Rng::seeded(seed), Waiting::default(), 0);
     while Instant::now() < until {
@@ -90,7 +92,7 @@ async fn collect(c: Arc<Cluster>, n: usize, seed: u64, until: Instant) -> Result
     Ok(dropped)
 }
 
-/// What a store may say whose others are in the way, or that fails now and then.
+/// Errors of a store that conflicts, or that fails now and then.
 fn may_happen(e: &StoreError) -> bool {
     e.is_retryable() || matches!(e, StoreError::Unknown | StoreError::Unavailable(_))
 }
@@ -104,12 +106,12 @@ async fn reclaim_all(c: Arc<Cluster>, until: Instant) {
     }
 }
 
-/// What the servers remember of Grace.
+/// The epochs that servers remember for Grace.
 fn waiting(c: &Cluster) -> Vec<Waiting> {
     c.members.iter().map(|_| Waiting::default()).collect()
 }
 
-/// All servers look where the collection stands.
+/// All servers read the state of the collection.
 async fn look(c: &Cluster, waiting: &mut [Waiting]) {
     let now = state(c).await;
     for (n, waiting) in waiting.iter_mut().enumerate() {
@@ -117,11 +119,11 @@ async fn look(c: &Cluster, waiting: &mut [Waiting]) {
     }
 }
 
-/// Server 0 goes on with a cycle until `done`.
+/// Server 0 continues a cycle until `done`.
 async fn until(c: &Cluster, pace: Pace, done: impl Fn(&State) -> bool) {
     let (mut waiting, since) = (waiting(c), Instant::now());
     while !done(&state(c).await) {
-        assert!(since.elapsed() < Duration::from_secs(60), "nothing goes on: {:?}", state(c).await);
+        assert!(since.elapsed() < Duration::from_secs(60), "the cycle must continue: {:?}", state(c).await);
         look(c, &mut waiting).await;
         if Collector::new(c.space(0), pace).step().await.unwrap() == Step::Waits {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -129,13 +131,13 @@ async fn until(c: &Cluster, pace: Pace, done: impl Fn(&State) -> bool) {
     }
 }
 
-/// Whole cycles, with nobody in the way.
+/// Whole cycles without interference.
 async fn cycles(c: &Cluster, n_cycles: u64) {
     let before = state(c).await.cycles;
     let mut waiting = waiting(c);
     let (mut last, mut since) = (state(c).await, Instant::now());
     loop {
-        assert!(since.elapsed() < Duration::from_secs(60), "nothing goes on: {last:?}");
+        assert!(since.elapsed() < Duration::from_secs(60), "the cycle must continue: {last:?}");
         for (n, waiting) in waiting.iter_mut().enumerate() {
             let now = state(c).await;
             if now.cycles >= before + n_cycles {
@@ -156,7 +158,7 @@ async fn cycles(c: &Cluster, n_cycles: u64) {
     }
 }
 
-/// Works off all garbage rows.
+/// Reclaims all garbage.
 async fn reclaim_whole(c: &Cluster) {
     let (from, to) = root::garbage_range();
     while !c.keys(&from, &to).await.is_empty() {
@@ -166,7 +168,7 @@ async fn reclaim_whole(c: &Cluster) {
     }
 }
 
-/// How many rows there are.
+/// The number of rows.
 async fn rows(c: &Cluster, from: &[u8], to: &[u8]) -> usize {
     let (mut begin, mut all) = (from.to_vec(), 0);
     loop {
@@ -180,7 +182,7 @@ async fn rows(c: &Cluster, from: &[u8], to: &[u8]) -> usize {
     }
 }
 
-/// Workers and collectors for `time`. What went wrong first, or how much was done.
+/// Runs workers and collectors for `time`. Returns the first failure, or the number of commands.
 async fn stress(c: &Arc<Cluster>, seed: u64, time: Duration) -> Result<String, Failure> {
     let until = Instant::now() + time;
     let workers: Vec<_> = (0..WORKERS)
@@ -224,18 +226,19 @@ async fn assert_collected(c: &Cluster, done: &str) {
     assert!(s.collected > 0 && s.epoch > 1, "{done}: {s:?}");
     let report = check(&c.store, &mut |_, _| {}).await.unwrap();
     assert!(report.is_sound(), "{report}");
-    // Whatever is under way ends, then one whole cycle sees that nothing is left.
+    // The cycle under way ends, then one whole cycle sees that nothing is left.
     c.line(0, "FLUSHALL").await;
     reclaim_whole(c).await;
     cycles(c, 3).await;
-    assert_eq!(rows(c, b"f", b"g").await, 0, "members that no set has: {:?}", state(c).await);
+    assert_eq!(rows(c, b"f", b"g").await, 0, "no unreferenced member may be left: {:?}", state(c).await);
     assert_eq!(rows(c, b"b", b"c").await, 0);
-    assert_eq!(rows(c, b"e", b"f").await, 1, "only the state is left");
+    assert_eq!(rows(c, b"e", b"f").await, 1, "only the state must be left");
 }
 
-/// Members that come and go as fast as one client can make them, and a collector at the default pace beside it. A cycle removes what was made
-/// in the one before; so where each takes as long as that, only the last two are left at the end, and where the collector falls behind,
-/// each takes longer, and the last two are most of all.
+/// A client creates and removes members as fast as it can, beside a collector at the default pace. A cycle
+/// removes members created during the previous one; so if each takes as long as the last, only those of the
+/// last two cycles are left at the end. If the collector falls behind, each cycle takes longer, and most
+/// members belong to the last two.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_collector_keeps_up_with_a_load() {
     let (c, start) = (Arc::new(cluster().await), Instant::now());
@@ -243,7 +246,7 @@ async fn the_collector_keeps_up_with_a_load() {
     let keeps = tokio::spawn(keep_up(c.clone(), until));
     let reclaims = tokio::spawn(reclaim_all(c.clone(), until));
     let (mut made, mut now) = (0, state(&c).await);
-    // Cycles that find nothing dead are no epoch.
+    // Cycles without dead members are no epoch.
     while now.epoch < 8 {
         assert!(Instant::now() < until, "{made} made in {:?}: {now:?}", start.elapsed());
         let key = format!("k{}", made / 5000);
@@ -260,7 +263,7 @@ async fn the_collector_keeps_up_with_a_load() {
     assert!(now.collected > made / 5 * 2, "{} of {made} members were collected", now.collected);
 }
 
-/// A server's collector as the server runs it, but for how long Grace is.
+/// A server's collector as the server runs it, except for the length of Grace.
 async fn keep_up(c: Arc<Cluster>, until: Instant) {
     let mut waiting = waiting(&c);
     while Instant::now() < until {
@@ -279,7 +282,7 @@ async fn keep_up(c: Arc<Cluster>, until: Instant) {
     }
 }
 
-/// A thousand members that nobody had before.
+/// A thousand new members.
 async fn short_lived(c: &Cluster, key: &str, made: u64) {
     let members =
         (made..made + 1000).map(|n| format!("at://did:plc:short-lived/app.bsky.feed.like/{n:024x}"));
@@ -289,9 +292,9 @@ async fn short_lived(c: &Cluster, key: &str, made: u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nor_on_a_store_that_fails_now_and_then() {
+async fn no_member_is_lost_or_comes_back_on_a_store_that_fails() {
     let c = Arc::new(cluster().await);
-    // A command of a thousand reads would never get through.
+    // A command of a thousand reads would never succeed.
     c.faulty.set_rates(FaultRates { delay: 0.01, too_old_read: 0.0, ..FaultRates::mixed() });
     let done = stress(&c, 7, Duration::from_secs(number("TERN_COLLECT_SECONDS").unwrap_or(3))).await;
     println!("{done:?}");
@@ -300,13 +303,13 @@ async fn nor_on_a_store_that_fails_now_and_then() {
     assert_collected(&c, &done).await;
 }
 
-/// Members that come and go: what is stored stays within a few rounds of them, however many there were. `TERN_COLLECT_MEMBERS` says how
-/// many (100 000).
+/// Members that come and go: the dictionary holds only a few rounds of them, however many there were.
+/// `TERN_COLLECT_MEMBERS` sets the number (100 000).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn short_lived_members_do_not_fill_the_store() {
     let all = number("TERN_COLLECT_MEMBERS").unwrap_or(100_000);
     let (c, start) = (Arc::new(cluster().await), Instant::now());
-    // A round is what is there at once: twenty of them, or more where that would be very many.
+    // A round is the number of members at one time: one twentieth, or less if there are very many.
     let round = (all / 20).min(200_000);
     let (mut made, mut most) = (0, 0);
     while made < all {

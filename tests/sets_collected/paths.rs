@@ -1,4 +1,4 @@
-//! Single paths through the protocol, one hazard a test.
+//! Single paths through the protocol, one hazard per test.
 
 use crate::cluster::Cluster;
 use crate::work::{member, members_of};
@@ -40,7 +40,7 @@ async fn forward(c: &Cluster, member: &Bytes) -> Option<Bytes> {
     c.store.begin().get(&root::forward(member), Read::Snapshot).await.unwrap()
 }
 
-/// Whether the collector would remove it, as things stand.
+/// Whether the collector would remove the member in the present state.
 async fn is_candidate(c: &Cluster, member: &Bytes) -> bool {
     let id = ids_of_row(&forward(c, member).await.unwrap()).next().unwrap();
     let (tx, row) = (c.store.begin(), root::candidates(id - id % BLOCK));
@@ -53,13 +53,13 @@ async fn smembers(c: &Cluster, key: &str) -> BTreeSet<Bytes> {
     members_of(c, 0, c.line(0, &format!("SMEMBERS {key}")).await).await.unwrap()
 }
 
-/// Database 0 as a transaction of server 0 has it that saw `round`.
+/// Database 0 in a transaction of server 0 that saw `round`.
 fn scope<'a>(c: &'a Cluster, tx: &'a Tx, db: Prefix, round: Round) -> Scope<'a> {
     Scope { now: 1_000, round, ..c.space(0).scope(tx, db) }
 }
 
 #[tokio::test]
-async fn only_what_no_set_holds_goes() {
+async fn only_unreferenced_members_are_removed() {
     let c = cluster().await;
     let (kept, gone) = (many(0, 100), many(100, 100));
     c.run(0, argv("SADD a", [kept.clone(), gone.clone()].concat())).await;
@@ -93,13 +93,13 @@ async fn a_member_that_comes_back_is_revived() {
     for word in &words {
         assert!(is_candidate(&c, word).await);
     }
-    // Reading does not.
+    // Reading does not revive it.
     c.run(0, argv("SISMEMBER a", [words[0].clone()])).await;
     c.run(0, argv("SREM a", [words[0].clone()])).await;
     assert!(is_candidate(&c, &words[0]).await);
     c.run(0, argv("SADD a", [words[1].clone()])).await;
     assert!(!is_candidate(&c, &words[1]).await);
-    // Settle ends, and Grace: later is early enough.
+    // Settle and Grace end: reviving it later is early enough.
     assert_eq!(step(&c, 0).await, Step::Worked);
     assert_eq!(state(&c).await.phase, Phase::Grace);
     c.run(1, argv("SADD b", [words[2].clone()])).await;
@@ -109,8 +109,8 @@ async fn a_member_that_comes_back_is_revived() {
     assert_eq!(smembers(&c, "b").await, BTreeSet::from_iter([many(100, 1)[0].clone(), words[2].clone()]));
 }
 
-/// Sweep goes by the revived ids, not by the rows of candidates alone: a member that came back after the first of its transactions stays, with its
-/// row in both directions, and with the id that it has.
+/// Sweep goes by the revived ids, not by the rows of candidates alone: a member that came back after the
+/// first of its transactions stays, with its row in both directions and with its id.
 #[tokio::test]
 async fn a_member_revived_during_the_sweep_stays() {
     let c = cluster().await;
@@ -127,14 +127,14 @@ async fn a_member_revived_during_the_sweep_stays() {
         left.extend(forward(&c, word).await.map(|row| (word.clone(), row)));
     }
     assert!(!left.is_empty() && left.len() < words.len(), "{} are left", left.len());
-    // Neighbours of one row of members too, some of which go.
+    // Also neighbours in one row of members, some of which are removed.
     let back: Vec<(Bytes, Bytes)> = left.iter().step_by(3).cloned().collect();
     let names: Vec<Bytes> = back.iter().map(|(word, _)| word.clone()).collect();
     assert_eq!(c.run(1, argv("SADD b", names.clone())).await, Reply::Int(names.len() as i64));
     cycles(&c, 1).await;
     assert_eq!(state(&c).await.collected, (words.len() - names.len()) as u64);
     for (word, row) in &back {
-        let now = forward(&c, word).await.expect("it is in a set");
+        let now = forward(&c, word).await.expect("the member must be in a set");
         let ids = [row, &now].map(|row| ids_of_row(row).collect::<Vec<_>>());
         assert_eq!(ids[0], ids[1]);
     }
@@ -152,7 +152,7 @@ async fn a_union_that_takes_an_id_from_the_dictionary_revives_it() {
     c.run(0, argv("SADD a", many(0, 1))).await;
     c.run(0, argv("SADD a", [dead.clone()])).await;
     c.run(0, argv("SREM a", [dead.clone()])).await;
-    // In its record: not by its id.
+    // Stored in its record, not by its id.
     c.run(0, argv("SADD small", [dead.clone()])).await;
     begin(&c, 0).await;
     assert_eq!(step(&c, 0).await, Step::Worked);
@@ -176,7 +176,7 @@ async fn make_candidate(c: &Cluster, member: &Bytes) {
 }
 
 #[tokio::test]
-async fn a_mark_that_came_too_early_does_no_harm() {
+async fn an_early_mark_does_no_harm() {
     let c = cluster().await;
     let words = many(0, 20);
     c.run(0, argv("SADD a", words.clone())).await;
@@ -188,7 +188,7 @@ async fn a_mark_that_came_too_early_does_no_harm() {
     assert_eq!(smembers(&c, "a").await, BTreeSet::from_iter(words[..5].to_vec()));
 }
 
-/// What a transaction knows of the epoch is a conflict: else a set made in it would not be shown to the collector.
+/// A transaction's read of the epoch can conflict: otherwise the collector would not see a set created in it.
 #[tokio::test]
 async fn no_transaction_is_in_two_epochs() {
     let c = cluster().await;
@@ -210,7 +210,7 @@ async fn no_transaction_is_in_two_epochs() {
 }
 
 #[tokio::test]
-async fn a_set_that_is_copied_behind_the_collectors_back_is_seen() {
+async fn a_set_copied_behind_the_collectors_back_is_seen() {
     let c = cluster().await;
     let words = many(0, 20);
     c.run(0, argv("SADD a", words.clone())).await;
@@ -222,7 +222,7 @@ async fn a_set_that_is_copied_behind_the_collectors_back_is_seen() {
         reclaim_whole(&c).await;
     }
     let (from, to) = root::all_made();
-    assert_eq!(c.keys(&from, &to).await.len(), 3, "all that were made");
+    assert_eq!(c.keys(&from, &to).await.len(), 3, "all sets must be seen");
     cycles(&c, 1).await;
     assert_eq!(state(&c).await.collected, 19);
     assert_eq!(smembers(&c, "d").await, BTreeSet::from_iter([words[0].clone()]));
@@ -245,7 +245,7 @@ async fn a_reply_that_is_being_sent_keeps_its_members() {
         assert_eq!(step(&c, 0).await, Step::Waits);
         tokio::time::sleep(pace().grace / 10).await;
     }
-    assert_eq!(c.keys(b"e\x03", b"e\x04").await.len(), 2, "two have no such reply");
+    assert_eq!(c.keys(b"e\x03", b"e\x04").await.len(), 2, "two servers have no such reply");
     assert_eq!(members_of(&c, 1, reply).await.unwrap(), BTreeSet::from_iter(words));
     waiting[1].look(c.space(1), &pace(), &c.store.begin(), &state(&c).await).await.unwrap();
     assert_eq!(step(&c, 0).await, Step::Worked);
@@ -262,7 +262,7 @@ async fn a_dead_owners_work_is_taken_up_in_every_phase() {
         c.run(1, argv("SREM a", many(0, 1000))).await;
         Collector::new(c.space(0), pace()).begin().await.unwrap();
         until(&c, pace(), |now| now.phase == phase).await;
-        assert_eq!(step(&c, 1).await, Step::Idle, "it lives, and it is its work");
+        assert_eq!(step(&c, 1).await, Step::Idle, "a live owner must keep its work");
         c.space(0).instances.leave().await.unwrap();
         c.members.remove(0);
         cycles(&c, 1).await;
@@ -272,13 +272,14 @@ async fn a_dead_owners_work_is_taken_up_in_every_phase() {
 }
 
 #[tokio::test]
-async fn what_an_owner_began_before_it_was_replaced_is_not_applied() {
+async fn a_replaced_owners_step_is_not_applied() {
     let c = cluster().await;
     c.run(1, argv("SADD a", many(0, 100))).await;
     c.run(1, argv("SREM a", many(0, 50))).await;
     begin(&c, 0).await;
     let before = state(&c).await;
-    // The same server takes it up again, as after an error: a step of the turn before finds that it has lost.
+    // The same server takes it up again, as after an error: a step of the previous turn finds that it has
+    // lost.
     assert_eq!(step(&c, 0).await, Step::Worked);
     assert!(state(&c).await.turn >= before.turn + 2);
     cycles(&c, 1).await;
@@ -293,11 +294,11 @@ async fn an_abandoned_cycle_leaves_nothing() {
     begin(&c, 0).await;
     c.line(0, "COPY a b").await;
     Collector::new(c.space(1), pace()).abandon().await.unwrap();
-    assert_eq!(state(&c).await.phase, Phase::Settle, "not by another server");
+    assert_eq!(state(&c).await.phase, Phase::Settle, "another server must not continue it");
     Collector::new(c.space(0), pace()).abandon().await.unwrap();
     assert_eq!((state(&c).await.phase, rows(&c, b"e", b"f").await), (Phase::Idle, 1));
     c.line(0, "COPY a c").await;
-    assert_eq!(rows(&c, b"e", b"f").await, 1, "nobody shows new sets any more");
+    assert_eq!(rows(&c, b"e", b"f").await, 1, "new sets must not be recorded any more");
     assert!(!is_candidate(&c, &many(0, 1)[0]).await);
     c.run(2, argv("SADD d", many(0, 2))).await;
     assert_eq!(rows(&c, b"e", b"f").await, 1, "nothing is revived any more");
@@ -307,9 +308,9 @@ async fn an_abandoned_cycle_leaves_nothing() {
     assert_eq!(state(&c).await.collected, 50);
 }
 
-/// What a Mark wrote that was broken off may be of ids that the next one's stretch does not reach: Settle would not look for them.
+/// An interrupted Mark may have written ids outside the next Mark's stretch: Settle would not check them.
 #[tokio::test]
-async fn a_mark_that_begins_again_forgets_what_it_wrote() {
+async fn a_restarted_mark_discards_its_rows() {
     let c = cluster().await;
     let short = Pace { slice: 1, ..pace() };
     for n in 0..2 {
@@ -326,7 +327,8 @@ async fn a_mark_that_begins_again_forgets_what_it_wrote() {
     assert_eq!((smembers(&c, "a").await, state(&c).await.collected), (kept, 38));
 }
 
-/// A transaction that gives a candidate to one set after another writes that down once: else the sweep would conflict with each of them.
+/// A transaction that gives a candidate to one set after another writes that down once: otherwise the sweep
+/// would conflict with each of them.
 #[tokio::test]
 async fn a_revived_id_is_written_once() {
     let c = cluster().await;
@@ -349,7 +351,7 @@ async fn a_revived_id_is_written_once() {
 }
 
 #[tokio::test]
-async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
+async fn ids_found_ahead_are_looked_up_again_in_another_epoch() {
     use tern::types::set::prebuild;
     let c = cluster().await;
     let words = many(0, 600);
@@ -359,10 +361,10 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     let before = round().await;
     assert!(ahead.hold_in(before) && found.hold_in(before));
     let lossy = Round { generation: before.generation + 1, ..before };
-    assert!(!ahead.hold_in(lossy) && !found.hold_in(lossy), "the store may have lost them");
+    assert!(!ahead.hold_in(lossy) && !found.hold_in(lossy), "the store may have lost the ids");
     cycles(&c, 1).await;
     let s = state(&c).await;
-    assert_eq!(s.collected, 600, "no set holds them yet");
+    assert_eq!(s.collected, 600, "no set may hold them yet");
     let after = round().await;
     assert!(!ahead.hold_in(after) && !found.hold_in(after));
     c.run(0, argv("SADD a", words.clone())).await;
@@ -378,9 +380,9 @@ async fn ids_that_were_found_ahead_are_found_again_in_another_epoch() {
     assert_eq!(set::remove_ids(&s, &mut slot, &words, &again).await, Ok(600));
 }
 
-/// As a value that is built while an epoch ends.
+/// Like a value that is built while an epoch ends.
 #[tokio::test]
-async fn what_was_built_in_another_epoch_is_not_swapped_in() {
+async fn an_object_built_in_another_epoch_is_not_swapped_in() {
     use tern::types::set::prebuild;
     let c = cluster().await;
     c.run(0, argv("SADD b", many(5000, 10))).await;
@@ -396,7 +398,8 @@ async fn what_was_built_in_another_epoch_is_not_swapped_in() {
     }
 }
 
-/// SREM of very many looks them up before its transaction: a member that is collected and comes back meanwhile has another id.
+/// SREM of very many members looks them up before its transaction: a member that is collected and comes back
+/// meanwhile has another id.
 #[tokio::test]
 async fn a_candidate_is_looked_up_again() {
     use tern::types::set::prebuild;
@@ -415,7 +418,11 @@ async fn a_candidate_is_looked_up_again() {
     let (db, round) = (catalog.prefix(0).unwrap(), catalog.round);
     let s = scope(&c, &tx, db, round);
     let mut slot = object::open_members(&s, &Bytes::from("a")).await.unwrap();
-    assert_eq!(set::remove_ids(&s, &mut slot, &words, &found).await, Ok(600), "by their new ids too");
+    assert_eq!(
+        set::remove_ids(&s, &mut slot, &words, &found).await,
+        Ok(600),
+        "the new ids must be removed too"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Mistakes planted into what the protocol rests on. Each must turn the test red.
+//! Mistakes planted into the assumptions of the protocol. Each must make the test fail.
 
 use crate::cluster::Cluster;
 use crate::{cluster, stress};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use tern::store::Read;
 use tern::store::tamper::Tamper;
 
-/// Rows of the dictionary are read without a conflict: who adds a member does not see that it is being collected.
+/// Rows of the dictionary are read without a conflict: a client that adds a member does not see that it is
+/// being collected.
 struct NoConflict;
 
 impl Tamper for NoConflict {
@@ -31,5 +32,5 @@ async fn breaks(tamper: Arc<dyn Tamper>) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_missing_conflict_on_the_dictionary_is_noticed() {
-    assert!(breaks(Arc::new(NoConflict)).await, "nobody noticed");
+    assert!(breaks(Arc::new(NoConflict)).await, "the mistake must be noticed");
 }

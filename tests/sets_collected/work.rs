@@ -13,11 +13,11 @@ use tern::types::set::stream::Pieces;
 
 /// Members that come and go.
 const MEMBERS: u64 = 300;
-/// Members of a command that interns ahead of its transaction: more than half a transaction's room.
+/// Members of a command that interns before its transaction: more than half of what fits.
 const HEAVY: u64 = 1700;
 const KEYS: u64 = 5;
 
-/// What was not as the model says.
+/// A difference from the model.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
@@ -31,7 +31,7 @@ pub struct Worker {
     pub done: u64,
 }
 
-/// Short ones make small sets, others a chunked one at once; the longest share rows by their hash.
+/// Short ones make small sets, others make a chunked one at once; the longest share rows by their hash.
 pub fn member(n: u64) -> Bytes {
     match n {
         _ if n.is_multiple_of(5) => format!("s{n}"),
@@ -73,7 +73,7 @@ pub async fn members_of(c: &Cluster, server: usize, reply: Reply) -> Result<Set,
             other => Err(Failure(format!("no member: {other:?}"))),
         })
         .collect::<Result<_, _>>()?;
-    if set.len() == len { Ok(set) } else { Err(Failure("a member is there twice".into())) }
+    if set.len() == len { Ok(set) } else { Err(Failure("a member occurs twice".into())) }
 }
 
 fn differs(what: &str, got: &Set, want: &Set) -> Failure {
@@ -104,7 +104,7 @@ impl Worker {
 
     fn some(&mut self) -> Vec<Bytes> {
         let n = 1 + self.rng.below(4);
-        // One worker's members are another's too, and lately used ones are used again.
+        // Workers share members, and recently used ones are used again.
         (0..n).map(|_| member(self.rng.below(MEMBERS))).collect()
     }
 
@@ -135,7 +135,7 @@ impl Worker {
         loop {
             match self.send(words, members).await.1 {
                 Reply::Int(n) if n == want as i64 => return Ok(()),
-                // On a busy machine an epoch may be shorter than what a large command takes. It has done nothing then.
+                // On a busy machine an epoch may be shorter than a large command. It has done nothing then.
                 Reply::Error(e) if members.len() > 600 && e.0.contains("conflict") => {}
                 other => {
                     let n = members.len();
@@ -204,21 +204,21 @@ impl Worker {
         self.int(&["SREM", key], &members, gone).await
     }
 
-    /// As many as are not added, or removed, in their command's own transaction.
+    /// More members than are added or removed in their command's own transaction.
     async fn heavy(&mut self, key: &str) -> Result<(), Failure> {
         let first = self.rng.below(HEAVY);
         let members: Vec<Bytes> = (first..first + HEAVY).map(heavy).collect();
         self.add(key, members.clone()).await?;
         let (set, start) = (self.set(key), Instant::now());
         let (server, reply) = self.send(&["SMEMBERS", key], &[]).await;
-        // Else it is not known whether its transaction was older than these tests' grace.
+        // Otherwise its transaction may have been older than the grace period of these tests.
         let in_time = start.elapsed() < pace().grace;
         let from = self.rng.below(HEAVY / 2) as usize;
         self.remove(key, members[from / 2..].to_vec()).await?;
         tokio::time::sleep(Duration::from_millis(self.rng.below(400))).await;
         match members_of(&self.c, server, reply).await {
             Ok(got) if got == set => Ok(()),
-            Ok(got) => Err(differs("what was sent later", &got, &set)),
+            Ok(got) => Err(differs("a value sent later", &got, &set)),
             Err(_) if !in_time => Ok(()),
             Err(e) => Err(e),
         }
@@ -281,7 +281,7 @@ impl Worker {
         }
     }
 
-    /// All sets are those of the model.
+    /// Compares all sets with the model.
     pub async fn verify_all(&mut self) -> Result<(), Failure> {
         for n in 0..KEYS {
             let key = format!("k{n}");

@@ -1,4 +1,4 @@
-//! A keyspace on a store of its own, for tests of sets on the level of types.
+//! A keyspace on a store of its own, for tests of sets at the level of types.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -24,7 +24,7 @@ pub struct World {
     _dir: tempfile::TempDir,
 }
 
-/// A store of its own: what `TERN_TEST_STORE` asks for, or the embedded engine.
+/// A new store: the one that `TERN_TEST_STORE` selects, or the embedded engine.
 pub async fn fresh() -> (Store, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     #[cfg(feature = "fdb")]

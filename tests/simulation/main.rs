@@ -1,15 +1,18 @@
-//! Hazard: what goes wrong once in a million schedules, and cannot be repeated.
+//! Hazard: a failure that needs one schedule in a million, and cannot be reproduced.
 //!
-//! A cluster of servers with all their jobs, up to 64 clients, faults, crashes, outages and restarts run on one thread in virtual time
-//! ([`world`]): thousands of seconds of clients' time in a minute, and the same seed is the same history, byte for byte. The
-//! checkers of `tests/history` judge every history, `tern check` every store.
+//! A cluster of servers with all their jobs, up to 64 clients, faults, crashes, outages and restarts run on
+//! one thread in virtual time ([`world`]): thousands of seconds of clients' time per minute, and the same
+//! seed yields the same history, byte for byte. The checkers of `tests/history` check every history, `tern
+//! check` every store.
 //!
-//! `TERN_SIM_SEED=n` repeats one seed; `TERN_SIM_SECONDS` says for how long random ones are tried (10).
+//! `TERN_SIM_SEED=n` repeats one seed; `TERN_SIM_SECONDS` limits the time for random ones (10).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[path = "../history/breaches.rs"]
 mod breaches;
+#[path = "../history/findings.rs"]
+mod findings;
 #[path = "../history/generate/mod.rs"]
 mod generate;
 #[path = "../history/model/mod.rs"]
@@ -24,14 +27,12 @@ mod search;
 mod second;
 #[path = "../support/mod.rs"]
 mod support;
-#[allow(dead_code)] // servers of one simulation share their time
-#[path = "../history/verdict.rs"]
-mod verdict;
 #[path = "../history/witness.rs"]
 mod witness;
 mod world;
 
 use bytes::Bytes;
+use findings::{Checks, Counted, check};
 use generate::Group;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -40,20 +41,19 @@ use tern::keyspace::keys::root;
 use tern::store::Read;
 use tern::store::faulty::FaultRates;
 use tern::store::tamper::Tamper;
-use verdict::{Counted, judged};
 use world::{Outcome, Plan, simulate};
 
-/// Seeds that every run tries.
+/// Seeds of every run.
 const FIXED: std::ops::RangeInclusive<u64> = 1..=8;
-/// Of a hundred operations so many are carried out at least.
+/// The minimum percentage of operations carried out.
 const DONE: usize = 80;
 /// Seeds in which a breach must show.
 const CHANCES: u64 = 20;
 
-/// Its name, where it shows, and how.
+/// A breach's name, the groups and faults that reveal it, and its implementation.
 type Breach = (&'static str, &'static [Group], FaultRates, Arc<dyn Tamper>);
 
-/// Says which seed it was where a simulation itself panics.
+/// Prints the seed if a simulation panics.
 struct Named(u64);
 
 impl Drop for Named {
@@ -64,7 +64,7 @@ impl Drop for Named {
     }
 }
 
-/// What was simulated.
+/// Totals of simulations.
 #[derive(Default)]
 struct Sum {
     seeds: u64,
@@ -74,12 +74,12 @@ struct Sum {
     outages: u64,
     restarts: u64,
     undecided: u64,
-    /// Real time, without judging.
+    /// Real time, without the checkers.
     simulating: Duration,
 }
 
 impl Sum {
-    /// Simulates one seed, which must be without fault.
+    /// Simulates one seed, which must reveal no fault.
     fn add(&mut self, seed: u64) {
         self.add_plan(&Plan::mixed(&mut Rng::new(seed)), seed);
     }
@@ -90,21 +90,21 @@ impl Sum {
         self.simulating += since.elapsed();
         self.counted.add(Counted::of(&history));
         assert_eq!(damage, None, "TERN_SIM_SEED={seed}");
-        let verdicts = judged(history, false);
-        assert!(!verdicts.is_broken(), "TERN_SIM_SEED={seed}: {verdicts:?}");
-        (self.seeds, self.undecided) = (self.seeds + 1, self.undecided + u64::from(!verdicts.is_decided()));
+        let findings = check(history, Checks::default());
+        assert!(!findings.is_broken(), "TERN_SIM_SEED={seed}: {findings:?}");
+        (self.seeds, self.undecided) = (self.seeds + 1, self.undecided + u64::from(!findings.is_decided()));
         (self.crashes, self.outages) = (self.crashes + crashes, self.outages + outages);
         self.restarts += restarts;
         self.client_seconds += plan.client_time();
     }
 
-    /// The checkers have judged nearly all, and there was something to judge.
+    /// The checkers have decided nearly all histories, and enough operations were carried out.
     fn assert_decided(&self) {
         assert!(self.undecided * 10 <= self.seeds, "{} of {} undecided", self.undecided, self.seeds);
         self.counted.assert_done(DONE);
     }
 
-    fn tell(&self, what: &str, since: Instant) {
+    fn report(&self, what: &str, since: Instant) {
         let Sum { seeds, client_seconds, counted, crashes, outages, .. } = self;
         let (restarts, undecided) = (self.restarts, self.undecided);
         support::say(&format!(
@@ -120,18 +120,19 @@ impl Sum {
 fn fixed_seeds_are_strictly_serializable() {
     let (mut sum, since) = (Sum::default(), Instant::now());
     FIXED.for_each(|seed| sum.add(seed));
-    sum.tell("fixed", since);
+    sum.report("fixed", since);
     assert!(
         sum.crashes > 0 && sum.outages > 0 && sum.restarts > 0 && sum.counted.open > 0,
-        "no trouble in the fixed seeds"
+        "the fixed seeds must include crashes, outages and restarts"
     );
     sum.assert_decided();
 }
 
-/// Seed 174997948280691 once found an EXEC that was answered as not applied although its commit was unknown: its next attempt was too old, and
-/// then its outcome could not be built. A seed chooses other commands whenever the generator changes, so this test keeps the faults
-/// that lead there, not the seed: units with *STORE get there in any history. Nobody gives up here, so every open operation is one
-/// whose client was told that the result is unknown.
+/// Seed 174997948280691 once found an EXEC that was answered as not applied although its commit was unknown:
+/// its next attempt was too old, and then its result could not be prebuilt. A seed chooses other commands
+/// whenever the generator changes, so this test keeps the faults that lead there, not the seed: units with
+/// *STORE get there in any history. No client gives up here, so every open operation is one whose client got
+/// an unknown result.
 #[test]
 fn an_unknown_commit_whose_unit_cannot_go_on_stays_unknown() {
     const SEEDS: u64 = 4;
@@ -139,8 +140,8 @@ fn an_unknown_commit_whose_unit_cannot_go_on_stays_unknown() {
     let rates = FaultRates { unknown_applied: 0.3, too_old_read: 0.1, ..FaultRates::default() };
     let plan = Plan { rates, ..busy(&[Group::Sets]) };
     (1..=SEEDS).for_each(|seed| sum.add_plan(&plan, seed));
-    sum.tell("unknown, then too old", since);
-    assert!(sum.counted.open > 0, "no unit came to where the mistake was");
+    sum.report("unknown, then too old", since);
+    assert!(sum.counted.open > 0, "some unit must reach the mistake");
 }
 
 #[test]
@@ -148,7 +149,7 @@ fn random_seeds_are_strictly_serializable() {
     let (mut sum, since) = (Sum::default(), Instant::now());
     if let Some(seed) = support::env_number("TERN_SIM_SEED") {
         sum.add(seed);
-        return sum.tell("one seed", since);
+        return sum.report("one seed", since);
     }
     let seconds = support::env_number("TERN_SIM_SECONDS").unwrap_or(10);
     let first = Rng::any_seed();
@@ -159,7 +160,7 @@ fn random_seeds_are_strictly_serializable() {
             break;
         }
     }
-    sum.tell("random", since);
+    sum.report("random", since);
     sum.assert_decided();
 }
 
@@ -175,7 +176,7 @@ fn the_same_seed_is_the_same_history() {
             panic!("seed {seed}, byte {at} of {}:\n{}\n\n{}", first.len(), near(&first), near(&second));
         }
         let other = format!("{:?}", simulate(&plan, seed + 1));
-        assert_ne!(first, other, "the seed chooses nothing");
+        assert_ne!(first, other, "another seed must make another history");
     }
 }
 
@@ -198,7 +199,7 @@ fn busy(groups: &'static [Group]) -> Plan {
     }
 }
 
-/// In virtual time too a breach of the store's contract shows, and in the same seed every time.
+/// Breaches of the store's contract also show in virtual time, and in the same seed every time.
 #[test]
 fn breaches_are_found() {
     let unknown = FaultRates { unknown_applied: 0.2, ..FaultRates::default() };
@@ -235,7 +236,8 @@ fn breaches_are_found() {
     ];
     for (name, groups, rates, tamper) in breaches {
         let plan = Plan { rates, tamper: Some(tamper), ..busy(groups) };
-        let found = (1..=CHANCES).find(|seed| judged(simulate(&plan, *seed).history, false).is_broken());
+        let found =
+            (1..=CHANCES).find(|seed| check(simulate(&plan, *seed).history, Checks::default()).is_broken());
         support::say(&format!("simulation: {name}: {found:?}"));
         assert!(found.is_some(), "not found in {CHANCES} seeds: {name}");
     }
@@ -249,20 +251,24 @@ impl Tamper for CandidatesUnseen {
     }
 }
 
-/// The collector of the dictionary runs in virtual time, and comes by while members come and go: those that come back must be revived.
+/// The collector of the dictionary runs in virtual time, and comes by while members come and go: those that
+/// come back must be revived.
 #[test]
 fn a_collector_that_revives_nothing_is_found() {
     let (time, think) = (Duration::from_secs(60), Duration::from_millis(700));
     let honest = Plan { time, think, collects: true, ..busy(&[Group::Chunked]) };
     let tamper: Arc<dyn Tamper> = Arc::new(CandidatesUnseen);
     let breach = Plan { tamper: Some(tamper), ..honest.clone() };
-    let verdicts = |plan: &Plan, seed| judged(simulate(plan, seed).history, false);
+    let findings = |plan: &Plan, seed| check(simulate(plan, seed).history, Checks::default());
     let broken = |seed: &u64| {
-        let found = verdicts(&breach, *seed);
+        let found = findings(&breach, *seed);
         found.search.is_broken() && found.replay.is_some_and(|replay| replay.is_broken())
     };
     let found = (1..=CHANCES).find(broken);
     support::say(&format!("simulation: the collector revives nothing: {found:?}"));
     let Some(seed) = found else { panic!("not found by both checkers in {CHANCES} seeds") };
-    assert!(verdicts(&honest, seed).is_decided() && !verdicts(&honest, seed).is_broken(), "red without it");
+    assert!(
+        findings(&honest, seed).is_decided() && !findings(&honest, seed).is_broken(),
+        "the same seed must pass without the breach"
+    );
 }

@@ -1,13 +1,14 @@
-//! A cluster of servers, their jobs, their clients and what befalls them, on one thread and in virtual time.
+//! A cluster of servers, their jobs, their clients and their faults, on one thread and in virtual time.
 //!
-//! The runtime's clock stands still while any task can run and then jumps to the next timer; the servers' clock is moved along with
-//! it. Everything that chooses draws from the seed. The embedded engine is the real one: its clock is the virtual one, so no commit
-//! is ever slow, and each is done on the thread that asks for it.
+//! The runtime's clock stands still while any task can run and then jumps to the next timer; the servers'
+//! clock moves along with it. Every choice draws from the seed. The embedded engine is the real one: its
+//! clock is the virtual one, so no commit is ever slow, and each runs on its caller's thread.
 //!
-//! A server that *crashes* loses its store at once: what it has handed over may still be committed, nothing else reaches the
-//! store, and its clients never hear of it. Another one starts in its place, under a new name. An *outage* is a silence of
-//! the store for one server. A server that is *restarted* stops as on SIGTERM: it takes nothing new, answers what it has begun, takes its row
-//! away, and another one starts in its place.
+//! A server that *crashes* loses its store at once: commits handed over before may still be applied, no later
+//! operation reaches the store, and its clients get no reply. Another server starts in its place, under a new
+//! name. An *outage* is a silence of the store for one server. A server that is *restarted* stops as on
+//! SIGTERM: it accepts no new commands, answers those under way, removes its row, and another one starts in
+//! its place.
 
 use crate::generate::{EVERYTHING, Group, step};
 use crate::record::{History, Record, Until};
@@ -30,30 +31,30 @@ use tern::store::{Fsync, Read, Store};
 use tokio::sync::{Notify, watch};
 
 const START: u64 = 1_700_000_000_000;
-/// Steps of all clients of a mixed plan, about.
+/// The approximate number of steps of all clients of a mixed plan.
 const STEPS: usize = 1500;
-/// Clients give up after at most so many ms.
+/// The maximum patience of clients in ms.
 const IMPATIENT: usize = 60;
-/// A server that crashed is replaced within so many ms.
+/// The maximum time until a crashed server is replaced, in ms.
 const DOWN: usize = 3000;
-/// What is under way at the end has this time.
+/// The time for operations under way at the end.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// What is simulated.
+/// The settings of a simulation.
 #[derive(Clone)]
 pub struct Plan {
     pub servers: usize,
     pub clients: usize,
     /// Virtual time.
     pub time: Duration,
-    /// A client thinks for twice this at most between two steps.
+    /// A client pauses at most twice this long between two steps.
     pub think: Duration,
     pub pipeline: usize,
     pub groups: &'static [Group],
     pub rates: FaultRates,
-    /// One call in so many is given up; 0: none.
+    /// One in this many calls is given up; 0: none.
     pub give_up: usize,
-    /// Time between two crashes, outages or restarts, on average; zero: none.
+    /// The mean time between two crashes, outages or restarts; zero: none.
     pub trouble: Duration,
     /// Whether servers are restarted too.
     pub restarts: bool,
@@ -80,14 +81,14 @@ impl Plan {
             give_up,
             trouble,
             tamper: None,
-            // Where many go at once or much is open, a search alone decides little.
+            // With many clients or many open operations, the search alone decides little.
             marked: clients > 1 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
             restarts: rng.below(4) > 0,
             collects: rng.below(2) > 0,
         }
     }
 
-    /// Of all clients, at most about.
+    /// The approximate maximum number of steps of all clients.
     fn steps(&self) -> usize {
         self.time.as_millis() as usize * self.clients / (self.think.as_millis() as usize).max(1)
     }
@@ -98,14 +99,14 @@ impl Plan {
     }
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug)]
 pub struct Outcome {
     pub history: History,
     pub crashes: u64,
     pub outages: u64,
     pub restarts: u64,
-    /// What is wrong with the store.
+    /// Damage of the store.
     pub damage: Option<String>,
 }
 
@@ -116,25 +117,25 @@ struct Life {
     down: Arc<Down>,
 }
 
-/// Whether a server has crashed. Those who wait hear it in the order in which they began to: the receivers of a `watch` hear
-/// it in an order that tokio draws, not the seed.
+/// Whether a server has crashed. Waiters are woken in the order in which they began to wait: tokio, not the
+/// seed, orders the receivers of a `watch`.
 #[derive(Default)]
 struct Down {
     is: AtomicBool,
-    told: Notify,
+    notified: Notify,
 }
 
 impl Down {
-    fn tell(&self) {
+    fn announce(&self) {
         self.is.store(true, SeqCst);
-        self.told.notify_waiters();
+        self.notified.notify_waiters();
     }
 
     async fn wait(&self) {
-        let mut told = pin!(self.told.notified());
-        told.as_mut().enable();
+        let mut notified = pin!(self.notified.notified());
+        notified.as_mut().enable();
         if !self.is.load(SeqCst) {
-            told.await;
+            notified.await;
         }
     }
 }
@@ -152,7 +153,7 @@ struct World {
     stop: watch::Sender<bool>,
 }
 
-/// Runs `plan`: the same seed, the same outcome.
+/// Runs `plan`: the same seed yields the same outcome.
 pub fn simulate(plan: &Plan, seed: u64) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().unwrap();
@@ -218,7 +219,7 @@ impl World {
         for task in clients.into_iter().chain([trouble]) {
             task.await.unwrap();
         }
-        // What nobody waits for any more goes on.
+        // Abandoned commands still finish.
         tokio::time::sleep(SETTLE).await;
         clock.abort();
     }
@@ -270,7 +271,8 @@ impl World {
     /// Crashes, outages and restarts, one after the other.
     async fn trouble(self: Arc<Self>, seed: u64) {
         let mut rng = Rng::new(seed ^ 0xBAD);
-        // Of its own, so that a seed without restarts is the history that it was before there were any.
+        // A generator of its own, so that a seed without restarts keeps the history that it had before
+        // restarts were added.
         let mut restarts = Rng::new(seed ^ 0x5709);
         let mut stop = self.stop.subscribe();
         while !self.plan.trouble.is_zero() {
@@ -295,7 +297,7 @@ impl World {
         let Some(life) = self.seats[n].send_replace(None) else { return };
         self.crashes.fetch_add(1, SeqCst);
         life.faulty.set_outage(Outage::Refusing);
-        life.down.tell();
+        life.down.announce();
         life.exec.server().stop.send_replace(true);
         drop(life);
         tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
@@ -307,18 +309,18 @@ impl World {
         self.restarts.fetch_add(1, SeqCst);
         let server = life.exec.server().clone();
         server.stop.send_replace(true);
-        // Clients that have asked it hold it until they are answered.
+        // Clients under way hold it until they are answered.
         let since = tokio::time::Instant::now();
         while Arc::strong_count(&life) > 1 {
-            assert!(since.elapsed() < SETTLE, "a server that stops does not answer what it has begun");
+            assert!(since.elapsed() < SETTLE, "a stopping server must answer commands under way");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         drop(life);
         let left = tokio::time::timeout(SETTLE, server.space.instances.leave()).await;
-        assert_eq!(left.map_err(|_| "it does not leave"), Ok(Ok(())));
+        assert_eq!(left.map_err(|_| "the server must deregister"), Ok(Ok(())));
         let row = root::instance(server.space.instances.id());
         let found = self.store.begin().get(&row, Read::Snapshot).await;
-        assert_eq!(found, Ok(None), "a server that has stopped is still registered");
+        assert_eq!(found, Ok(None), "a stopped server must not be registered");
         tokio::time::sleep(Duration::from_millis(rng.below(DOWN) as u64)).await;
         self.start(n, rng.next()).await;
     }

@@ -1,4 +1,4 @@
-//! The isolation anomalies, by name: none happens between serializable reads.
+//! The isolation anomalies by name: none occurs between serializable reads.
 
 use crate::{Harness, conflicted, contract, range, value};
 use tern::store::{RangeOptions, Read};
@@ -52,7 +52,7 @@ async fn no_write_skew(h: &Harness) {
     one.clear(b"on call/1").unwrap();
     two.clear(b"on call/2").unwrap();
     assert!(!conflicted(one.commit().await));
-    assert!(conflicted(two.commit().await), "somebody stays on call");
+    assert!(conflicted(two.commit().await), "one of them must stay on call");
 }
 
 async fn no_phantom_in_a_range(h: &Harness) {

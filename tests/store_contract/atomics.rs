@@ -29,7 +29,7 @@ async fn add_at_any_width(h: &Harness) {
         let mut two = vec![0; width];
         two[0] = 2;
         commit(h, |tx| tx.add(key.as_bytes(), &two).unwrap()).await;
-        assert_eq!(get(h, key.as_bytes()).await, Some(two.clone()), "a missing value is zero");
+        assert_eq!(get(h, key.as_bytes()).await, Some(two.clone()), "a missing value must count as zero");
         for expected in [1, 0, 0xff] {
             commit(h, |tx| tx.add(key.as_bytes(), &minus_one).unwrap()).await;
             let found = get(h, key.as_bytes()).await.unwrap();
@@ -105,12 +105,12 @@ async fn atomics_are_resolved_at_commit(h: &Harness) {
         tx.set(b"m", &[6]).unwrap();
     })
     .await;
-    assert_eq!(tx.get(b"n", Read::Snapshot).await.unwrap().unwrap()[..], [15], "its snapshot stands");
+    assert_eq!(tx.get(b"n", Read::Snapshot).await.unwrap().unwrap()[..], [15], "its snapshot must not move");
     tx.commit().await.unwrap();
     assert_eq!((get(h, b"n").await, get(h, b"m").await), (Some(vec![105]), Some(vec![6])));
 }
 
-/// Many commits at once share a batch: each must see what the ones before it left there.
+/// Many concurrent commits share a batch: each must see the results of the ones before it.
 async fn atomics_inside_one_batch(h: &Harness) {
     for round in 0..20u8 {
         let commits: Vec<_> = (0..32u8)

@@ -1,4 +1,4 @@
-//! Who conflicts with whom.
+//! Which transactions conflict.
 
 use crate::{Harness, conflicted, contract, range, value};
 use tern::store::{RangeOptions, Read, Tx};
@@ -11,7 +11,7 @@ contract! {
     explicit_read_conflicts
     explicit_write_conflicts
     a_clear_range_conflicts_with_reads_inside
-    a_read_of_own_writes_conflicts_with_nobody
+    a_read_of_own_writes_does_not_conflict
     a_range_conflicts_where_it_was_read
     a_range_cut_by_a_bound_conflicts_only_where_it_was_read
     a_key_asked_for_after_a_snapshot_of_its_range_conflicts_alone
@@ -116,7 +116,7 @@ async fn a_clear_range_conflicts_with_reads_inside(h: &Harness) {
     assert!(clash(h, inner, write).await);
 }
 
-async fn a_read_of_own_writes_conflicts_with_nobody(h: &Harness) {
+async fn a_read_of_own_writes_does_not_conflict(h: &Harness) {
     h.put(&[("a", "1")]).await;
     let set = async |tx: &Tx| {
         tx.set(b"a", b"2").unwrap();
@@ -177,7 +177,7 @@ async fn a_range_cut_by_a_bound_conflicts_only_where_it_was_read(h: &Harness) {
     assert!(clash(h, read, |tx| tx.set(b"y", b"1").unwrap()).await);
 }
 
-/// Range reads look into segments of the table that are merged and sorted on the way.
+/// Range reads search segments of the table that are merged and sorted on the way.
 async fn a_key_asked_for_after_a_snapshot_of_its_range_conflicts_alone(h: &Harness) {
     h.put(&[("b", "1"), ("d", "1")]).await;
     let read = async |tx: &Tx| {
@@ -213,7 +213,7 @@ async fn range_reads_meet_old_and_new_writes(h: &Harness) {
 }
 
 async fn the_past_does_not_conflict(h: &Harness) {
-    let old = h.begin(); // keeps what follows in the table
+    let old = h.begin(); // keeps later writes in the table
     h.put(&[("a", "1")]).await;
     let clear = h.begin();
     clear.clear_range(b"b", b"c").unwrap();

@@ -35,7 +35,7 @@ async fn dropping_the_last_clone_closes() {
     assert_eq!(value(&again.begin(), "a", Read::Snapshot).await.as_deref(), Some("1"));
 }
 
-/// Hazard: a reader of many rows holds its thread, which others wait for.
+/// Hazard: a reader of many rows holds its thread, and others wait for it.
 #[tokio::test(flavor = "current_thread")]
 async fn others_run_between_the_parts_of_a_bulk() {
     let h = Harness::local();
@@ -143,13 +143,13 @@ async fn commits_that_wait_together_share_a_sync() {
     }
     let after = store.stats();
     assert_eq!(after.commits - before.commits, 400);
-    assert_eq!(after.batches - before.batches, after.syncs - before.syncs, "one sync a batch");
+    assert_eq!(after.batches - before.batches, after.syncs - before.syncs, "a batch must need one sync");
     assert!(after.batches - before.batches < 300, "{after:?}");
     assert!(after.sync_micros > 0 && after.write_micros > 0);
 }
 
 #[tokio::test]
-async fn each_policy_syncs_as_it_says() {
+async fn each_policy_syncs_as_documented() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), Fsync::No).unwrap();
     put(&store, b"a", b"").await;
@@ -162,7 +162,7 @@ async fn each_policy_syncs_as_it_says() {
     put(&store, b"a", b"").await;
     assert_eq!(store.stats().syncs, 2);
     tokio::time::sleep(Duration::from_millis(2300)).await;
-    assert_eq!(store.stats().syncs, 3, "once a second, and only where something was written");
+    assert_eq!(store.stats().syncs, 3, "at most one sync a second, and only after a write");
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn figures_are_real() {
     assert_eq!(stats.refusal, None);
 }
 
-/// More than the memtables hold, so that reads also meet tables.
+/// More than the memtables hold, so that reads also use tables.
 #[tokio::test]
 async fn data_moves_to_tables_and_stays() {
     let h = Harness::local();
@@ -218,9 +218,9 @@ async fn data_moves_to_tables_and_stays() {
     }
 }
 
-/// While an old snapshot is read, what it reads must not move, however often it is overwritten and compacted.
+/// While an old snapshot is read, its values must not change, despite overwrites and compactions.
 #[tokio::test]
-async fn an_old_snapshot_keeps_what_is_overwritten() {
+async fn an_old_snapshot_keeps_overwritten_values() {
     let dir = tempfile::tempdir().unwrap();
     let mut options = options(&Clock::System, &Default::default(), Fsync::No);
     options.write_buffer = 64 << 10;

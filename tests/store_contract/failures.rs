@@ -1,5 +1,5 @@
-//! What follows a failed write or sync: the batch is in doubt, writes are refused, reads go on, and the reopened store
-//! says what became of it.
+//! After a failed write or sync the batch is in doubt, writes are refused, reads continue, and the reopened
+//! store decides the outcome.
 
 use crate::{Harness, open, options, value};
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn harness(fsync: Fsync) -> Harness {
     Harness { store, namespace: None, reopened: Default::default(), clock, disk, dir }
 }
 
-/// A commit of `key` that is on its way.
+/// A commit of `key` under way.
 fn start(store: &Store, key: &str) -> JoinHandle<StoreResult<Version>> {
     let tx = store.begin();
     tx.set(key.as_bytes(), b"1").unwrap();
@@ -43,7 +43,7 @@ async fn broken(h: &Harness, fail: fn(&tern::store::local::DiskFaults)) -> JoinH
 
 async fn reads_go_on_and_writes_are_refused(h: &Harness) {
     assert_eq!(h.value("before").await.as_deref(), Some("1"));
-    assert_eq!(h.value("doubtful").await, None, "nobody sees what is in doubt");
+    assert_eq!(h.value("doubtful").await, None, "a doubtful write must not be visible");
     assert!(matches!(start(&h.store, "refused").await.unwrap(), Err(StoreError::ReadOnly(_))));
     let reader = h.begin();
     value(&reader, "before", Read::Serializable).await;
@@ -57,7 +57,7 @@ async fn a_failed_write_is_not_applied_and_says_so() {
 
 /// Without a sync to wait for, a batch is written on the caller's thread.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_write_on_the_callers_thread_is_the_committers_to_deal_with() {
+async fn a_failed_write_on_the_callers_thread_is_handed_to_the_committer() {
     failed_write(Fsync::No).await;
 }
 
@@ -65,10 +65,10 @@ async fn failed_write(fsync: Fsync) {
     let h = harness(fsync);
     let doubtful = broken(&h, |disk| disk.fail_next_write()).await;
     reads_go_on_and_writes_are_refused(&h).await;
-    assert!(!doubtful.is_finished(), "no verdict before the store was reopened");
+    assert!(!doubtful.is_finished(), "the outcome must wait until the store is reopened");
     h.disk.heal();
-    let verdict = doubtful.await.unwrap();
-    assert!(matches!(&verdict, Err(StoreError::ReadOnly(why)) if why.contains("no space")), "{verdict:?}");
+    let outcome = doubtful.await.unwrap();
+    assert!(matches!(&outcome, Err(StoreError::ReadOnly(why)) if why.contains("no space")), "{outcome:?}");
     until_read_only(&h.store, false).await;
     assert_eq!(h.value("doubtful").await, None);
     h.put(&[("after", "1")]).await;
@@ -92,7 +92,7 @@ async fn a_batch_whose_sync_failed_is_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_whole_batch_is_judged_together() {
+async fn a_batch_has_one_outcome() {
     let h = harness(Fsync::Always);
     h.put(&[("before", "1")]).await;
     h.disk.fail_next_sync();
@@ -111,19 +111,20 @@ async fn a_whole_batch_is_judged_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verdict_that_takes_too_long_is_unknown() {
+async fn an_outcome_that_takes_too_long_is_unknown() {
     let h = harness(Fsync::Always);
     let doubtful = broken(&h, |disk| disk.fail_next_sync()).await;
     h.clock.advance(MAX_AGE + Duration::from_millis(1));
     assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
     assert!(h.store.stats().refusal.is_some());
-    assert_eq!(h.value("before").await.as_deref(), Some("1"), "reads still go on");
+    assert_eq!(h.value("before").await.as_deref(), Some("1"), "reads must continue");
     h.disk.heal();
     until_read_only(&h.store, false).await;
-    assert_eq!(h.value("doubtful").await.as_deref(), Some("1"), "it may be applied later");
+    assert_eq!(h.value("doubtful").await.as_deref(), Some("1"), "the commit may be applied later");
 }
 
-/// A snapshot keeps the old database and its lock: it is read to its end, new readers wait for the reopened store.
+/// A snapshot keeps the old database and its lock: it is read to its end, new readers wait for the reopened
+/// store.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_readers_finish_and_new_ones_wait() {
     let h = harness(Fsync::Always);
@@ -136,7 +137,7 @@ async fn old_readers_finish_and_new_ones_wait() {
     while tokio::time::timeout(Duration::from_millis(50), waiting(&store)).await.is_ok() {}
     let new = tokio::spawn(async move { value(&store.begin(), "doubtful", Read::Snapshot).await });
     assert_eq!(value(&old, "before", Read::Snapshot).await.as_deref(), Some("1"));
-    assert_eq!(value(&old, "doubtful", Read::Snapshot).await, None, "its snapshot stands");
+    assert_eq!(value(&old, "doubtful", Read::Snapshot).await, None, "its snapshot must not move");
     assert!(!doubtful.is_finished() && !new.is_finished());
     drop(old);
     doubtful.await.unwrap().unwrap();
@@ -144,7 +145,7 @@ async fn old_readers_finish_and_new_ones_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_waits_for_the_reopened_store_is_too_old_after_five_seconds() {
+async fn a_reader_waiting_for_the_reopened_store_is_too_old_after_five_seconds() {
     let h = harness(Fsync::Always);
     h.put(&[("before", "1")]).await;
     let old = h.begin();
@@ -157,7 +158,11 @@ async fn who_waits_for_the_reopened_store_is_too_old_after_five_seconds() {
     h.clock.advance(MAX_AGE + Duration::from_millis(1));
     assert_eq!(waiting.await.unwrap(), Err(StoreError::TooOld));
     assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
-    assert_eq!(old.get(b"before", Read::Snapshot).await, Err(StoreError::TooOld), "so it will let go");
+    assert_eq!(
+        old.get(b"before", Read::Snapshot).await,
+        Err(StoreError::TooOld),
+        "then it must release the old database"
+    );
     drop(old);
     until_read_only(&h.store, false).await;
     assert_eq!(h.all().await, "before=1 doubtful=1");
@@ -196,7 +201,7 @@ async fn a_failed_sync_every_second_reopens_too() {
     until_read_only(&h.store, false).await;
     h.put(&[("c", "1")]).await;
     assert_eq!(h.all().await, "a=1 c=1");
-    // What was read under a metadata version may be among what is lost.
+    // Facts read under a metadata version may be among the lost ones.
     assert!(h.begin().metadata_version().await.unwrap() > metadata);
 }
 
@@ -213,7 +218,7 @@ async fn a_broken_store_can_be_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_can_fail_again_and_again() {
+async fn the_store_can_fail_repeatedly() {
     let h = harness(Fsync::Always);
     for round in 0..6 {
         let fail: fn(&tern::store::local::DiskFaults) =
@@ -226,7 +231,7 @@ async fn it_can_fail_again_and_again() {
     assert_eq!(h.all().await, "before=1 doubtful=1");
 }
 
-/// A watch cannot know what changed over a reopening: it fires.
+/// A watch cannot know what changed during a reopening: it fires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn watches_fire_when_the_store_is_reopened() {
     let h = harness(Fsync::Always);
@@ -239,20 +244,21 @@ async fn watches_fire_when_the_store_is_reopened() {
     tokio::time::timeout(Duration::from_secs(5), watch).await.unwrap().unwrap();
 }
 
-/// What was read, leased or built before may not be there: whoever kept it asks for the generation.
+/// Rows read, leased or built before may be missing: a holder of them compares the generation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_lost_what_it_had_acknowledged_is_of_another_generation() {
+async fn a_store_that_lost_acknowledged_commits_changes_its_generation() {
     let h = harness(Fsync::Always);
     h.disk.forget_unsynced();
     for (fsync, lost) in [(Fsync::Always, 0), (Fsync::No, 1), (Fsync::Always, 0), (Fsync::No, 1)] {
         let before = h.begin().generation().await.unwrap();
         h.store.set_fsync(Fsync::Always);
-        // Longer than the pause between two notes of what was synced: else the syncer's round makes up for one, and nothing is lost.
+        // Longer than the pause between two notes of synced lengths: otherwise the syncer's round replaces
+        // one, and nothing is lost.
         h.clock.advance(Duration::from_millis(20));
         h.put(&[("kept", "1")]).await;
         h.store.set_fsync(fsync);
         h.put(&[("acknowledged", "1")]).await;
-        let told = tokio::spawn({
+        let generation = tokio::spawn({
             let store = h.store.clone();
             async move { store.lost(before).await }
         });
@@ -267,18 +273,18 @@ async fn a_store_that_lost_what_it_had_acknowledged_is_of_another_generation() {
             tokio::time::sleep(Duration::from_millis(20)).await;
             drop(stale)
         };
-        let (verdict, ()) = tokio::join!(doubtful, stale);
-        assert!(matches!(verdict.unwrap(), Err(StoreError::ReadOnly(_))));
+        let (outcome, ()) = tokio::join!(doubtful, stale);
+        assert!(matches!(outcome.unwrap(), Err(StoreError::ReadOnly(_))));
         until_read_only(&h.store, false).await;
         assert_eq!(h.begin().generation().await, Ok(before + lost));
         assert_eq!(h.value("acknowledged").await.is_none(), lost == 1);
         assert_eq!(h.value("kept").await.as_deref(), Some("1"));
         if lost == 1 {
-            let told = tokio::time::timeout(Duration::from_secs(5), told).await.unwrap();
-            assert_eq!(told.unwrap(), before + 1);
+            let generation = tokio::time::timeout(Duration::from_secs(5), generation).await.unwrap();
+            assert_eq!(generation.unwrap(), before + 1);
         } else {
-            assert!(!told.is_finished());
-            told.abort();
+            assert!(!generation.is_finished());
+            generation.abort();
         }
         let tx = h.begin();
         tx.clear(b"acknowledged").unwrap();
@@ -286,9 +292,9 @@ async fn a_store_that_lost_what_it_had_acknowledged_is_of_another_generation() {
     }
 }
 
-/// It may have been empty, or just opened: then there was nothing to lose.
+/// It may have been empty, or just opened: then it had nothing to lose.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_had_nothing_to_lose_stays_of_its_generation() {
+async fn a_store_that_lost_nothing_keeps_its_generation() {
     let h = harness(Fsync::No);
     h.disk.forget_unsynced();
     for _ in 0..2 {
@@ -302,9 +308,9 @@ async fn a_store_that_had_nothing_to_lose_stays_of_its_generation() {
     }
 }
 
-/// No transaction lives through a reopening, for its snapshot keeps the old database.
+/// No transaction survives a reopening, because its snapshot keeps the old database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_begins_while_the_store_is_away_is_of_the_generation_that_comes_back() {
+async fn a_transaction_begun_during_a_reopening_has_the_new_generation() {
     let h = harness(Fsync::No);
     h.disk.forget_unsynced();
     h.put(&[("acknowledged", "1")]).await;
@@ -322,7 +328,7 @@ async fn who_begins_while_the_store_is_away_is_of_the_generation_that_comes_back
     assert_eq!(late.generation().await, Ok(1));
     late.set(b"late", b"1").unwrap();
     doubtful.await.unwrap().unwrap_err();
-    // It is read before it is known that there is room for writes.
+    // It is read before the store knows whether there is room for writes.
     until_read_only(&h.store, false).await;
     late.commit().await.unwrap();
     assert_eq!(h.all().await, "late=1");

@@ -1,4 +1,5 @@
-//! The faulty engine: it injects what it says, as often as it says, and nothing that the contract forbids.
+//! The faulty engine injects the configured faults at the configured rates, and none that the contract
+//! forbids.
 
 use crate::{Harness, read_retrying};
 use std::time::Duration;
@@ -15,7 +16,7 @@ fn faulty(rates: FaultRates) -> (Faulty, tempfile::TempDir) {
     (Faulty::new(Store::Local(local), 7, rates), dir)
 }
 
-/// Sets `key` once and says what came back.
+/// Sets `key` once and returns the result.
 async fn set(store: &Store, key: &[u8]) -> Result<u64, StoreError> {
     let tx = store.begin();
     tx.set(key, b"1").unwrap();
@@ -27,7 +28,7 @@ async fn exists(store: &Store, key: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn each_fault_is_injected_and_is_what_it_says() {
+async fn each_fault_is_injected_as_declared() {
     let (faulty, _dir) = faulty(FaultRates::default());
     let store = Store::Faulty(faulty.clone());
     set(&store, b"clean").await.unwrap();
@@ -86,7 +87,8 @@ async fn rates_are_kept_and_a_seed_repeats_itself() {
     assert!((10..70).contains(&unknown_applied) && (10..70).contains(&unknown_lost));
 }
 
-/// An increment with a marker of its own in the same transaction is exactly once, whatever the commit answers.
+/// An increment with a marker of its own in the same transaction is exactly once, whatever the commit
+/// returns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn markers_make_increments_exactly_once() {
     let h = Harness::wrapped(|store| {

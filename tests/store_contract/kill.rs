@@ -1,5 +1,6 @@
-//! A child process is killed with SIGKILL while it commits; what it acknowledged on its standard output must be there, and
-//! every transaction whole or not at all. The child is this test binary with `TERN_CONTRACT_CHILD` set.
+//! A child process is killed with SIGKILL while it commits; commits acknowledged on its standard output must
+//! be there, and every transaction whole or not at all. The child is this test binary with
+//! `TERN_CONTRACT_CHILD` set.
 
 use crate::{open, options};
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ fn spawn(dir: &Path, base: u32) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Not a test where the variable is not set.
+/// Not a test if the variable is not set.
 #[test]
 fn child() {
     let Ok(dir) = std::env::var(CHILD) else { return };
@@ -55,7 +56,7 @@ async fn write(store: Store, base: u32) {
     }
 }
 
-/// Reads acknowledgements for a while, kills, reads what was still in the pipe.
+/// Reads acknowledgements for a while, kills, and reads the rest of the pipe.
 fn run_and_kill(dir: &Path, base: u32, alive: Duration) -> BTreeSet<u32> {
     let mut child = spawn(dir, base);
     let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -77,7 +78,7 @@ fn run_and_kill(dir: &Path, base: u32, alive: Duration) -> BTreeSet<u32> {
         }
         acks
     });
-    opened.recv_timeout(Duration::from_secs(60)).expect("the child opens its store");
+    opened.recv_timeout(Duration::from_secs(60)).expect("the child must open its store");
     std::thread::sleep(alive);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -96,7 +97,7 @@ async fn numbers(store: &Store, folder: &[u8]) -> BTreeSet<u32> {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_survives_sigkill() {
+async fn acknowledged_commits_survive_sigkill() {
     let dir = tempfile::tempdir().unwrap();
     let mut rng = Rng::from_entropy();
     let mut acknowledged = BTreeSet::new();
@@ -106,7 +107,7 @@ async fn what_was_acknowledged_survives_sigkill() {
         acknowledged.extend(run_and_kill(dir.path(), 1_000_000 * (round + 1), alive));
         let store = open(dir.path(), Fsync::No).unwrap();
         let (a, z) = (numbers(&store, b"a").await, numbers(&store, b"z").await);
-        assert_eq!(a, z, "transactions are whole");
+        assert_eq!(a, z, "transactions must be whole");
         assert!(
             acknowledged.is_subset(&a),
             "lost: {:?}",

@@ -1,7 +1,8 @@
-//! The contract of `tern::store`, a test for each of its sentences, on every engine.
+//! The contract of `tern::store`: a test for each of its sentences, on every engine.
 //!
-//! `contract!` runs a test on the embedded engine and on the faulty one, whose only fault there is delays: they turn orders
-//! around but no outcome. What injected errors do is in `random.rs` and `faulty.rs`, with retry loops.
+//! `contract!` runs a test on the embedded engine and on the faulty one, whose only fault there is delays:
+//! they change the order of operations but no outcome. `random.rs` and `faulty.rs` test injected errors, with
+//! retry loops.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -58,12 +59,12 @@ macro_rules! contract {
 }
 pub(crate) use contract;
 
-/// A store of its own in a temporary directory or namespace, with a manual clock.
+/// A store in a temporary directory or namespace, with a manual clock.
 pub(crate) struct Harness {
     pub(crate) store: Store,
     /// On FoundationDB.
     namespace: Option<String>,
-    /// The stores that `reopen` gave out on FoundationDB.
+    /// The stores that `reopen` returned on FoundationDB.
     #[cfg_attr(not(feature = "fdb"), expect(dead_code, reason = "mishaps are counted on FoundationDB only"))]
     reopened: parking_lot::Mutex<Vec<Store>>,
     pub(crate) clock: Clock,
@@ -92,7 +93,7 @@ impl Harness {
             dir,
         }
     }
-    /// None where there is no server.
+    /// None without an fdbserver.
     #[cfg(feature = "fdb")]
     pub(crate) async fn fdb() -> Option<Self> {
         let file = fdb_cluster::shared("the store contract")?.cluster_file();
@@ -117,7 +118,7 @@ impl Harness {
             Some(_) => unreachable!(),
         }
     }
-    /// Commits whose outcome the cluster did not tell, and transactions that it refused.
+    /// Commits whose outcome the cluster did not report, and transactions that it refused.
     #[cfg(feature = "fdb")]
     fn mishaps(&self) -> u64 {
         let reopened = self.reopened.lock();
@@ -155,9 +156,10 @@ impl Harness {
 #[cfg(feature = "fdb")]
 const VOID: u32 = 4;
 
-/// Runs a test on the cluster. Where the cluster lost a commit's answer or refused a transaction for its load, as it may at
-/// any time on a busy machine, an unmet assertion proves nothing: that run is void and the test runs again, in a namespace
-/// of its own. Every assertion holds in the run that counts, and a failure without such a cause fails at once.
+/// Runs a test on the cluster. If the cluster lost a commit's answer or refused a transaction for its load,
+/// as it may at any time on a busy machine, a failed assertion proves nothing: that run is void and the test
+/// runs again in a namespace of its own. Every assertion must hold in the run that counts, and a failure
+/// without such a cause fails at once.
 #[cfg(feature = "fdb")]
 pub(crate) async fn on_cluster(test: impl AsyncFn(&Harness)) {
     for void in 0..=VOID {

@@ -1,5 +1,5 @@
-//! Random programs against a `BTreeMap`: alone, and concurrent ones replayed one after the other in the order of their
-//! commit versions. Each prints its seed; `TERN_SEED` runs one seed only.
+//! Random programs against a `BTreeMap`: alone, and concurrent ones replayed in the order of their commit
+//! versions. Each prints its seed; `TERN_SEED` runs one seed only.
 
 use crate::Harness;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use tern::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a program does, and what it saw.
+/// An operation of a program, with its result.
 #[derive(Debug, Clone)]
 enum Op {
     Get(Vec<u8>, Read, Option<Vec<u8>>),
@@ -56,7 +56,7 @@ fn op(rng: &mut Rng, read: Read) -> Op {
     }
 }
 
-/// Runs one operation on the store and notes what it saw.
+/// Runs one operation on the store and records its result.
 async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
     match op {
         Op::Get(key, read, seen) => *seen = tx.get(key, *read).await?.map(|v| v.to_vec()),
@@ -75,7 +75,7 @@ async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
     Ok(())
 }
 
-/// The same on the model; what was seen must be what it holds.
+/// Runs the operation on the model, which must give the same result.
 fn replay(model: &mut Model, op: &Op, check: bool) {
     match op {
         Op::Get(key, _, seen) if check => assert_eq!(model.get(key), seen.as_ref(), "{op:?}"),
@@ -185,7 +185,8 @@ struct Done {
     ops: Vec<Op>,
 }
 
-/// Every serializable read must fit the state just before the commit, every snapshot read that of the read version.
+/// Every serializable read must match the state just before the commit, every snapshot read that of the read
+/// version.
 fn check_history(mut history: Vec<Done>, found: &Model, seed: u64) {
     history.sort_by_key(|done| done.committed);
     let mut states = vec![(0, Model::new())];
@@ -252,8 +253,8 @@ async fn concurrent_programs_equal_their_serial_replay() {
     assert!(all_conflicts > 100, "only {all_conflicts} conflicts: this proves nothing");
 }
 
-/// Under every fault: each transaction takes the next number of one sequence and notes its program's outcome under it, so
-/// that an unknown commit's place is known from what is stored.
+/// Under every fault: each transaction takes the next number of one sequence and records its program's
+/// outcome under it, so that the stored rows reveal the place of an unknown commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_faults_every_increment_takes_a_place_of_its_own() {
     let mut met = [0; 3];
@@ -270,8 +271,8 @@ async fn under_faults_every_increment_takes_a_place_of_its_own() {
         let rows = stored(&h.store).await;
         let places: Vec<_> = rows.iter().filter(|(k, _)| k[0] == b'p').map(|(_, v)| v.clone()).collect();
         let distinct: std::collections::BTreeSet<_> = places.iter().collect();
-        assert_eq!(distinct.len(), places.len(), "two attempts of one step were applied");
-        assert_eq!(places.len(), 120, "each step once");
+        assert_eq!(distinct.len(), places.len(), "only one attempt of a step may be applied");
+        assert_eq!(places.len(), 120, "each step must be applied once");
         let n = u32::from_be_bytes(rows[&b"seq"[..]][..].try_into().unwrap());
         assert_eq!(n, 120);
         let counts = faulty.counts();
@@ -283,7 +284,7 @@ async fn under_faults_every_increment_takes_a_place_of_its_own() {
     assert!(met.iter().all(|n| *n > 0), "applied, lost, conflicts: {met:?}");
 }
 
-/// Steps of one client: `p<place>` -> (client, step). A step is done once its mark `m<client><step>` is there.
+/// Steps of one client: `p<place>` -> (client, step). A step is done once its mark `m<client><step>` exists.
 async fn sequencer(store: Store, id: u8, steps: u8) {
     for step in 0..steps {
         let mark = [b'm', id, step];

@@ -7,7 +7,7 @@ use tern::store::{RangeOptions, Read, Tx};
 
 contract! {
     both_directions_with_limit_and_bytes
-    going_on_behind_the_last_key
+    a_read_continues_after_the_last_key
     own_writes_in_both_directions
     own_clears_in_both_directions
     inverted_and_empty_ranges
@@ -16,9 +16,9 @@ contract! {
     thousands_of_rows_behind_a_clear_of_a_few
     clear_then_set_inside_one_transaction
     clears_meet_writes_of_the_same_batch
-    a_visit_meets_what_a_range_read_returns
+    a_visit_sees_the_rows_of_a_range_read
     a_long_visit_misses_nothing
-    what_a_range_said_holds_for_its_keys_and_parts
+    a_range_read_answers_for_its_keys_and_parts
 }
 
 const ALL: RangeOptions = RangeOptions { limit: 0, bytes: 0, reverse: false };
@@ -27,7 +27,7 @@ const BACK: RangeOptions = RangeOptions { reverse: true, ..ALL };
 async fn both(tx: &Tx, begin: &str, end: &str) -> (String, String) {
     let forward = range(tx, begin, end, ALL, Read::Snapshot).await;
     let back = range(tx, begin, end, BACK, Read::Snapshot).await;
-    assert!(!forward.1 && !back.1, "nothing ended the read");
+    assert!(!forward.1 && !back.1, "the read must end");
     (forward.0, back.0)
 }
 
@@ -41,7 +41,7 @@ async fn both_directions_with_limit_and_bytes(h: &Harness) {
     assert_eq!(read(0, 0, true).await, ("c=333 b=22 a=1".into(), false));
     assert_eq!(read(2, 0, false).await, ("a=1 b=22".into(), true));
     assert_eq!(read(2, 0, true).await, ("c=333 b=22".into(), true));
-    assert_eq!(read(0, 1, false).await, ("a=1".into(), true), "always at least one");
+    assert_eq!(read(0, 1, false).await, ("a=1".into(), true), "a page must have at least one row");
     assert_eq!(read(0, 2, false).await, ("a=1".into(), true));
     assert_eq!(read(0, 3, false).await, ("a=1 b=22".into(), true));
     assert_eq!(read(0, 5, true).await, ("c=333 b=22".into(), true));
@@ -49,7 +49,7 @@ async fn both_directions_with_limit_and_bytes(h: &Harness) {
     assert_eq!(read(100, 100, false).await, ("a=1 b=22 c=333".into(), false));
 }
 
-async fn going_on_behind_the_last_key(h: &Harness) {
+async fn a_read_continues_after_the_last_key(h: &Harness) {
     let tx = h.begin();
     for i in 0..100u8 {
         tx.set(&[b'k', i], &[i]).unwrap();
@@ -140,12 +140,13 @@ async fn clears_small_and_large(h: &Harness) {
     }
 }
 
-/// What a transaction did is seen of each of its rows, also where they are so many that an engine treats them in another way.
+/// A transaction's own writes and clears show in each row, also if the rows are so many that an engine
+/// handles them differently.
 async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     const N: usize = 6000;
     const STEP: usize = 17;
     let names: Vec<Vec<u8>> = (0..N).map(|i| format!("k/{i:04}").into_bytes()).collect();
-    // Each read is a round to a cluster, so not all of them.
+    // Each read is a round trip to a cluster, so not all of them.
     let some = |all: &[Option<String>]| all.iter().step_by(STEP).cloned().collect::<Vec<_>>();
     let looked_at: Vec<_> = names.iter().step_by(STEP).cloned().collect();
     let seen = async |tx: &Tx| -> Vec<Option<String>> {
@@ -168,7 +169,8 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
         if i % 3 == 0 { tx.set(name, b"new").unwrap() } else { tx.clear(name).unwrap() }
     }
     let large = tokio::spawn(tx.commit());
-    // Whichever is first: what the large one clears, and has not read, goes also where it was not there a moment ago.
+    // In either order: the large clear, which has read nothing, also removes a row that was missing a moment
+    // ago.
     let small = h.begin();
     small.set(b"k/0034", b"small").unwrap();
     let (small, large) = (small.commit().await.unwrap(), large.await.unwrap().unwrap());
@@ -176,7 +178,7 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     new[2 * STEP] = (small > large).then(|| "small".to_owned());
     let after = h.begin();
     assert_eq!(seen(&after).await, some(&new));
-    assert_eq!(seen(&before).await, some(&old), "an older reader");
+    assert_eq!(seen(&before).await, some(&old), "an older reader must see the old values");
     assert_eq!(seen(&after).await, some(&new), "read again");
     for (name, new) in names.iter().zip(&new).step_by(13) {
         let name = text(name.clone().into());
@@ -189,7 +191,8 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     assert_eq!(late.commit().await, Err(StoreError::Conflict));
 }
 
-/// What a large transaction wrote is remembered otherwise than what a small one did; of a range of a few rows too.
+/// An engine may record a large transaction's writes differently from a small one's; that must hold for a
+/// range of a few rows too.
 async fn thousands_of_rows_behind_a_clear_of_a_few(h: &Harness) {
     h.put(&[("k/0", "old"), ("k/1", "old"), ("k/2", "old")]).await;
     let tx = h.begin();
@@ -224,7 +227,7 @@ async fn clear_then_set_inside_one_transaction(h: &Harness) {
     }
 }
 
-/// The rows that a clear must remove may be in the batch that is being collected, not in the database yet.
+/// The rows that a clear must remove may be in the batch being collected, not in the database yet.
 async fn clears_meet_writes_of_the_same_batch(h: &Harness) {
     for round in 0..30 {
         let commits: Vec<_> = (0..16)
@@ -249,7 +252,7 @@ async fn clears_meet_writes_of_the_same_batch(h: &Harness) {
             match version.cmp(&cleared) {
                 Ordering::Less => assert!(!is_there, "{i} of {all}"),
                 Ordering::Greater => assert!(is_there, "{i} of {all}"),
-                // FoundationDB gives what it commits together one version, and an order that it does not tell.
+                // FoundationDB gives commits of one batch one version, in an order that it does not reveal.
                 Ordering::Equal => {}
             }
         }
@@ -259,7 +262,7 @@ async fn clears_meet_writes_of_the_same_batch(h: &Harness) {
     }
 }
 
-async fn a_visit_meets_what_a_range_read_returns(h: &Harness) {
+async fn a_visit_sees_the_rows_of_a_range_read(h: &Harness) {
     h.put(&[("a", "1"), ("b", "22"), ("c", "333"), ("d", "4")]).await;
     let (clean, changed) = (h.begin(), h.begin());
     changed.set(b"bb", b"own").unwrap();
@@ -280,19 +283,19 @@ async fn a_visit_meets_what_a_range_read_returns(h: &Harness) {
             }
         }
     }
-    // It conflicts with nobody.
+    // It does not conflict.
     let other = h.begin();
     other.set(b"a", b"other").unwrap();
     other.commit().await.unwrap();
     changed.commit().await.unwrap();
 }
 
-/// Longer than what an engine's network returns at once.
+/// Longer than an engine's network returns at once.
 async fn a_long_visit_misses_nothing(h: &Harness) {
     let tx = h.begin();
     (0..300u16).for_each(|n| tx.set(&n.to_be_bytes(), &[0; 1000]).unwrap());
     let version = tx.commit().await.unwrap();
-    // Rows that do not change may be read at a version that is known.
+    // Rows that do not change may be read at a known version.
     for tx in [h.begin(), h.store.begin_at(version)] {
         for (reverse, bytes, rows) in
             [(false, 0, 300), (true, 0, 300), (false, 150_000, 150), (true, 150_000, 150)]
@@ -307,15 +310,15 @@ async fn a_long_visit_misses_nothing(h: &Harness) {
     }
 }
 
-/// An engine may answer from what a transaction has read all around.
-async fn what_a_range_said_holds_for_its_keys_and_parts(h: &Harness) {
+/// An engine may answer from a range that the transaction has read.
+async fn a_range_read_answers_for_its_keys_and_parts(h: &Harness) {
     h.put(&[("b", "1"), ("c", "1"), ("d", "1"), ("f", "1")]).await;
     let tx = h.begin();
     let read = async |begin, end, options| range(&tx, begin, end, options, Read::Snapshot).await;
     assert_eq!(
         read("b", "e", RangeOptions { limit: 2, ..ALL }).await,
         ("b=1 c=1".into(), true),
-        "not to its end"
+        "the range was not read to its end"
     );
     assert_eq!(value(&tx, "d", Read::Snapshot).await.as_deref(), Some("1"));
     assert_eq!(read("b", "e", ALL).await, ("b=1 c=1 d=1".into(), false));
@@ -329,7 +332,11 @@ async fn what_a_range_said_holds_for_its_keys_and_parts(h: &Harness) {
     assert_eq!(read("bb", "e", ALL).await, ("c=2 cc=2".into(), false));
     assert_eq!(read("a", "d", BACK).await, ("cc=2 c=2 b=1".into(), false));
     assert_eq!(read("b", "e", RangeOptions { limit: 1, ..ALL }).await, ("b=1".into(), true));
-    assert_eq!(read("c", "z", ALL).await, ("c=2 cc=2 f=1".into(), false), "more than was read");
-    assert_eq!(value(&tx, "e", Read::Snapshot).await, None, "the end is not in it");
+    assert_eq!(
+        read("c", "z", ALL).await,
+        ("c=2 cc=2 f=1".into(), false),
+        "the key is outside the range read"
+    );
+    assert_eq!(value(&tx, "e", Read::Snapshot).await, None, "the range excludes its end");
     assert_eq!(value(&tx, "f", Read::Snapshot).await.as_deref(), Some("1"));
 }

@@ -64,7 +64,8 @@ async fn reads_see_own_writes(h: &Harness) {
     assert_eq!(h.all().await, "a=2 d=1 e=2");
 }
 
-/// More keys than are looked for together; some are there, some written before and others by this transaction.
+/// More keys than are looked up together; some exist, some were written before and others by this
+/// transaction.
 async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
     let keys: Vec<Vec<u8>> = (0..600).map(|n| format!("{:03}", n * 7 % 600).into_bytes()).collect();
     let old = h.begin();
@@ -91,10 +92,10 @@ async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
         }
         let of = |key: &str| keys.iter().position(|k| k == key.as_bytes()).unwrap();
         let found = tx.get_bulk(&keys, read).await.unwrap();
-        let told = ["001", "002", "003", "004", "011", "021", "041", "031", "032", "005"]
+        let found = ["001", "002", "003", "004", "011", "021", "041", "031", "032", "005"]
             .map(|key| found[of(key)].as_deref());
         let [one, two] = [Some(&b"one"[..]), Some(&b"two"[..])];
-        assert_eq!(told, [one, two, Some(&[4][..]), Some(b"own"), None, None, None, one, two, None]);
+        assert_eq!(found, [one, two, Some(&[4][..]), Some(b"own"), None, None, None, one, two, None]);
     }
     tx.commit().await.unwrap();
     let tx = h.begin();
@@ -235,7 +236,7 @@ async fn limit_of_a_transaction(h: &Harness) {
         tx.add_read_conflict(&i.to_be_bytes(), &vec![b'r'; MAX_KEY]).unwrap();
     }
     tx.set(b"a", b"").unwrap();
-    assert_eq!(tx.commit().await, Err(StoreError::TooLarge), "conflict ranges count");
+    assert_eq!(tx.commit().await, Err(StoreError::TooLarge), "conflict ranges must count");
 }
 
 async fn a_transaction_lives_five_seconds(h: &Harness) {
@@ -279,7 +280,7 @@ async fn size_and_is_write(h: &Harness) {
     }
 }
 
-/// A cluster has one metadata version for all: who bumps it holds this.
+/// A cluster has one metadata version for all namespaces: a test that bumps it holds this.
 static BUMPING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 async fn metadata_version_changes_with_each_bump(h: &Harness) {
@@ -291,7 +292,7 @@ async fn metadata_version_changes_with_each_bump(h: &Harness) {
     let bump = h.begin();
     bump.bump_metadata_version().unwrap();
     bump.commit().await.unwrap();
-    assert_eq!(tx.metadata_version().await.unwrap(), first, "a snapshot does not move");
+    assert_eq!(tx.metadata_version().await.unwrap(), first, "a snapshot must not move");
     let second = h.begin().metadata_version().await.unwrap();
     assert!(second > first);
     drop(tx);
@@ -327,7 +328,8 @@ async fn a_started_commit_needs_no_waiter(h: &Harness) {
     }
     let n = h.begin().get(b"n", Read::Snapshot).await.unwrap().unwrap_or_default();
     let n = if n.is_empty() { 0 } else { u32::from_le_bytes(n[..].try_into().unwrap()) };
-    // Dropped before or after it was handed over: whole or not at all, and the store goes on. An embedded store is handed it at once.
+    // Dropped before or after it was handed over: applied whole or not at all, and the store continues. An
+    // embedded store receives it at once.
     let least = if matches!(h.store, Store::Local(_)) { N } else { 0 };
     assert!((least..=N).contains(&n), "{n}");
 }
@@ -346,7 +348,7 @@ async fn a_closed_store_refuses(h: &Harness) {
     }
     assert!(matches!(tx.commit().await, Err(StoreError::Unavailable(_))));
     assert_eq!(closing.await.unwrap(), Ok(()));
-    assert_eq!(h.store.close().await, Ok(()), "closing twice is no error");
+    assert_eq!(h.store.close().await, Ok(()), "closing twice must be no error");
     let again = h.reopen().await;
     assert_eq!(value(&again.begin(), "a", Read::Snapshot).await.as_deref(), Some("1"));
 }

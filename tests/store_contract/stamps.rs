@@ -10,7 +10,7 @@ contract! {
     a_stamped_row_conflicts_with_readers_of_its_place
 }
 
-/// Keys behind the prefix and values of all rows.
+/// Keys after the prefix and values of all rows.
 async fn rows(h: &Harness) -> Vec<(Vec<u8>, Vec<u8>)> {
     let page = h.begin().get_range(b"s", b"t", RangeOptions::default(), Read::Snapshot).await.unwrap();
     page.pairs.into_iter().map(|(key, value)| (key[1..].to_vec(), value.to_vec())).collect()
@@ -23,7 +23,7 @@ async fn a_stamped_row_is_named_by_its_commit(h: &Harness) {
     tx.set_stamped(b"s", b"1", b"first").unwrap();
     assert!(tx.is_write() && tx.size() > 2 * STAMP);
     let own = tx.get_range(b"s", b"t", RangeOptions::default(), Read::Snapshot).await.unwrap();
-    assert!(own.pairs.is_empty(), "it has no name yet");
+    assert!(own.pairs.is_empty(), "the row must have no name yet");
     let version: Version = tx.commit().await.unwrap();
     let rows = rows(h).await;
     assert_eq!(rows.len(), 2);
@@ -43,7 +43,7 @@ async fn stamped_rows_are_in_the_order_of_commits(h: &Harness) {
         for n in 0..EACH {
             loop {
                 let tx = h.begin();
-                // All count in one row, so that the order of commits is known.
+                // Each transaction increments one row, so that the order of commits is known.
                 let count = tx.get(b"count", Read::Serializable).await.unwrap();
                 let count = count.map_or(0, |raw| u32::from_be_bytes(raw[..].try_into().unwrap())) + 1;
                 tx.set(b"count", &count.to_be_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! Watches: registered at commit, fired by what others commit later.
+//! Watches: registered at commit, fired by later commits of others.
 
 use crate::{Harness, contract};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tern::store::{Tx, Watch};
 
 contract! {
     a_watch_fires_when_the_key_changes
-    a_watch_fires_for_what_came_before_its_commit
+    a_watch_fires_for_a_change_before_its_commit
     own_writes_fire_no_watch
     every_kind_of_change_fires
     other_keys_fire_nothing
@@ -14,7 +14,7 @@ contract! {
 }
 
 async fn fires(watch: Watch) -> bool {
-    // Who is not told because nobody is left to tell it has not been told.
+    // A watch whose store was dropped ends without firing.
     matches!(tokio::time::timeout(Duration::from_secs(5), watch).await, Ok(Ok(())))
 }
 
@@ -40,11 +40,11 @@ async fn a_watch_fires_when_the_key_changes(h: &Harness) {
     });
     h.put(&[("a", "1")]).await;
     let seen = tokio::time::timeout(Duration::from_secs(5), seen).await.unwrap().unwrap();
-    assert_eq!(seen.as_deref(), Some(&b"1"[..]), "whoever wakes sees the change");
-    assert!(fires(second).await, "all who watch a key wake");
+    assert_eq!(seen.as_deref(), Some(&b"1"[..]), "a woken task must see the change");
+    assert!(fires(second).await, "all watches of a key must fire");
 }
 
-async fn a_watch_fires_for_what_came_before_its_commit(h: &Harness) {
+async fn a_watch_fires_for_a_change_before_its_commit(h: &Harness) {
     let tx = h.begin();
     tx.read_version().await.unwrap();
     let watch = tx.watch(b"a").unwrap();

@@ -1,6 +1,8 @@
-//! What the tests that drive a real server share: starting and stopping servers, a raw RESP client, a seeded generator.
+//! Shared by tests that drive a real server: starting and stopping servers, a raw RESP client, a seeded
+//! generator.
 //!
-//! The client keeps the exact bytes of every reply beside what they mean, so that a comparison can be byte for byte.
+//! The client keeps the exact bytes of every reply beside their meaning, so that a comparison can be byte for
+//! byte.
 
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -18,15 +20,15 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// One loud line about this test, which cannot run here. Past the test harness' capture, so that it is always seen: the CI script
-/// counts tests by it, for the harness says that they have passed.
+/// Prints one line about this test, which cannot run here. It bypasses the test harness' capture, so that it
+/// is always visible: the harness reports such tests as passed, so the CI script counts these lines.
 pub fn skipped(what: &str, how_to_get_it: &str) {
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("unnamed");
     say(&format!("SKIPPED: {test}: {what} ({how_to_get_it})"));
 }
 
-/// What many tests need and only one makes; each of those that cannot have it says so.
+/// A resource that many tests need and one creates; each test that cannot have it prints a message.
 pub fn made_once<T>(
     made: &'static OnceLock<Result<T, Missing>>,
     make: fn() -> Result<T, Missing>,
@@ -40,7 +42,7 @@ pub fn made_once<T>(
     }
 }
 
-/// What a test needs and this machine lacks.
+/// A missing requirement of a test.
 pub struct Missing {
     pub what: &'static str,
     pub how_to_get_it: &'static str,
@@ -62,7 +64,7 @@ pub fn env_number(name: &str) -> Option<u64> {
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is not a number")))
 }
 
-/// A program's place on PATH.
+/// The path of a program on PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())

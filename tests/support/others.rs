@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// What they ask.
+/// Their commands.
 const LINES: [&str; 3] = ["PING", "GET quick", "SET quick here"];
 
 /// The longest wait of each of them.
@@ -18,7 +18,7 @@ const LINES: [&str; 3] = ["PING", "GET quick", "SET quick here"];
 pub struct Waits([Duration; 3]);
 
 impl Waits {
-    /// As if all had waited so long.
+    /// Equal waits of all clients.
     pub fn all(wait: Duration) -> Self {
         Waits([wait; 3])
     }
@@ -42,7 +42,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// PING, GET and SET, a client each, and an eye on the server's memory.
+    /// PING, GET and SET, by a client each, and a thread that samples the server's memory.
     pub fn start(server: &Server) -> Others {
         let stop = Arc::new(AtomicBool::new(false));
         server.client().line("SET quick here");
@@ -50,17 +50,17 @@ impl Others {
             let (client, stop) = (server.client(), stop.clone());
             std::thread::spawn(move || ask(client, line, &stop))
         });
-        let (statm, told) = (format!("/proc/{}/statm", server.pid()), stop.clone());
-        let watching = std::thread::spawn(move || watch(&statm, &told));
+        let (statm, stopped) = (format!("/proc/{}/statm", server.pid()), stop.clone());
+        let watching = std::thread::spawn(move || watch(&statm, &stopped));
         Others { stop, asking, watching }
     }
 
-    /// How long they waited, and the largest resident memory of the server in bytes.
+    /// The waits, and the largest resident memory of the server in bytes.
     pub fn stop(self) -> (Waits, usize) {
         self.end().unwrap()
     }
 
-    /// As `stop`. Err: one of them was not answered any more, or with an error.
+    /// Like `stop`. Err: one of them got no reply, or an error.
     pub fn end(self) -> Result<(Waits, usize), String> {
         self.stop.store(true, Ordering::Relaxed);
         let [ping, get, set] = self.asking.map(|asking| asking.join().unwrap());

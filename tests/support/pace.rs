@@ -1,14 +1,15 @@
-//! How much work a server gets done now, in this build and beside what else the machine does: what a wait is compared with, so that a bound is
-//! about the server and neither the machine nor its other work.
+//! The server's current pace, in this build and beside the machine's other work: bounds of waits are
+//! multiples of it, so that they concern the server rather than the machine.
 
 use super::resp::{Client, Value, request};
 use std::time::{Duration, Instant};
 
-/// Questions of a pipeline, and how many such pipelines.
+/// Requests per pipeline, and the number of such pipelines.
 pub const WINDOW: usize = 1000;
 const WINDOWS: usize = 9;
 
-/// What most pipelines of [`WINDOW`] GETs take a client that is alone with the server: 5 ms of a debug build where nothing else runs.
+/// The duration of most pipelines of [`WINDOW`] GETs of a lone client: 5 ms in a debug build on an idle
+/// machine.
 pub fn pace(client: &mut Client) -> Duration {
     assert_eq!(client.line("SET pace here"), Value::Simple(b"OK".to_vec()));
     let questions = request(&["GET", "pace"]).repeat(WINDOW);

@@ -1,20 +1,21 @@
-//! A bar chart of ratios, as SVG: two series, and a line where Redis is.
+//! A bar chart of ratios, as SVG: two series, and a line for Redis.
 
-/// Where the bars stand.
+/// The position of the bars.
 const TOP: f64 = 40.0;
 const HEIGHT: f64 = 200.0;
 const LEFT: f64 = 50.0;
-/// A group of bars, and one of its two.
+/// The width of a group of bars, and of one of its two.
 const GROUP: f64 = 110.0;
 const BAR: f64 = 38.0;
-/// The highest ratio that has room.
+/// The highest ratio that fits.
 const MOST: f64 = 1.2;
 const COLOURS: [&str; 2] = ["#2f6f8f", "#9bc4d6"];
 
-/// One series: what it is called and its ratios.
+/// One series: its name and its ratios.
 pub type Series = (String, Vec<f64>);
 
-/// The numbers of a Markdown table whose head begins with `head`: the names of its columns, and a series a line.
+/// The numbers of a Markdown table whose header begins with `head`: the names of its columns, and one series
+/// per line.
 pub fn table(text: &str, head: &str) -> (Vec<String>, Vec<Series>) {
     let from = text.find(head).map_or("", |at| &text[at..]);
     let mut rows = from.lines().take_while(|line| line.starts_with('|')).map(|line| {

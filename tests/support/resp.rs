@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// A reply's meaning. Types stay apart even where RESP2 and RESP3 say the same.
+/// A reply's meaning. Types stay apart even where RESP2 and RESP3 mean the same.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// `+`
@@ -36,12 +36,12 @@ pub enum Value {
     BigNumber(String),
 }
 
-/// A reply and the bytes that it came as.
+/// A reply and its bytes.
 #[derive(Clone)]
 pub struct Reply {
-    /// What arrived.
+    /// The bytes received.
     pub raw: Vec<u8>,
-    /// What it means.
+    /// Their meaning.
     pub value: Value,
 }
 
@@ -119,7 +119,7 @@ pub fn request<A: AsRef<[u8]>>(argv: &[A]) -> Vec<u8> {
     out
 }
 
-/// One reply at the start of `bytes` and its length. None: more is needed.
+/// One reply at the start of `bytes` and its length. None: more bytes are needed.
 pub fn parse(bytes: &[u8]) -> io::Result<Option<(Value, usize)>> {
     let Some(end) = bytes.windows(2).position(|w| w == b"\r\n") else { return Ok(None) };
     let (line, after) = (&bytes[..end], end + 2);
@@ -182,7 +182,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to a local port. Reads give up after 30 s.
+    /// Connects to a local port. Reads time out after 30 s.
     pub fn connect(port: u16) -> io::Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
@@ -193,11 +193,11 @@ impl Client {
     pub fn address(&self) -> String {
         self.stream.local_addr().unwrap().to_string()
     }
-    /// Gives up reading after `timeout`.
+    /// Sets the timeout of reads.
     pub fn set_timeout(&self, timeout: Duration) {
         self.stream.set_read_timeout(Some(timeout)).unwrap();
     }
-    /// Sends bytes as they are.
+    /// Sends raw bytes.
     pub fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -205,16 +205,16 @@ impl Client {
     pub fn send<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> io::Result<()> {
         self.send_raw(&request(argv))
     }
-    /// Says that nothing more will be sent.
+    /// Closes the sending direction.
     pub fn finish(&self) {
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
     }
-    /// Whether the server closes the connection instead of sending anything: silence is not that.
+    /// Whether the server closes the connection without sending anything; silence does not count.
     pub fn is_closed(&mut self) -> bool {
         use io::ErrorKind::{TimedOut, WouldBlock};
         self.read().is_err_and(|e| !matches!(e.kind(), TimedOut | WouldBlock))
     }
-    /// Whether the server sends nothing for `long`, and keeps the connection: a close is not silence.
+    /// Whether the server sends nothing for `long` and keeps the connection; a close does not count.
     pub fn is_silent(&mut self, long: Duration) -> bool {
         use io::ErrorKind::{TimedOut, WouldBlock};
         let before = self.stream.read_timeout().unwrap();
@@ -248,7 +248,7 @@ impl Client {
             }
         }
     }
-    /// Everything that comes until the server closes or nothing came for the timeout; true if it closed.
+    /// Everything received until the server closes or the timeout passes; true if it closed.
     pub fn drain(&mut self) -> (Vec<u8>, bool) {
         let closed = loop {
             match self.fill() {
@@ -258,19 +258,19 @@ impl Client {
         };
         (self.buffer.split_off(self.start), closed)
     }
-    /// One command and its reply; a broken connection fails the test.
+    /// Runs one command and returns its reply; a broken connection fails the test.
     pub fn run<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> Reply {
         self.try_run(argv).unwrap_or_else(|e| {
             let line: Vec<String> = argv.iter().map(|a| text(a.as_ref())).collect();
             panic!("{}: {e}", line.join(" "))
         })
     }
-    /// One command and its reply.
+    /// Runs one command and returns its reply.
     pub fn try_run<A: AsRef<[u8]>>(&mut self, argv: &[A]) -> io::Result<Reply> {
         self.send(argv)?;
         self.read()
     }
-    /// One command in words, and its reply's meaning.
+    /// Runs one command in words and returns its reply's meaning.
     pub fn line(&mut self, line: &str) -> Value {
         self.run(&line.split(' ').collect::<Vec<_>>()).value
     }

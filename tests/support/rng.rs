@@ -5,7 +5,7 @@
 pub struct Rng(u64);
 
 impl Rng {
-    /// Repeats itself.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
@@ -26,7 +26,7 @@ impl Rng {
     pub fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
-    /// True once in `n`.
+    /// True once in `n` on average.
     pub fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -34,7 +34,7 @@ impl Rng {
     pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
         items[self.below(items.len())]
     }
-    /// Index by weight.
+    /// An index, by weight.
     pub fn weighted(&mut self, weights: impl Iterator<Item = usize> + Clone) -> usize {
         let mut at = self.below(weights.clone().sum());
         for (i, weight) in weights.enumerate() {

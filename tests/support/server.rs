@@ -1,4 +1,4 @@
-//! Starts and stops servers: the `tern` binary of this build, and redis-server where there is one.
+//! Starts and stops servers: the `tern` binary of this build, and redis-server if it is installed.
 
 pub use super::fdb_cluster::ports::free_port;
 use super::resp::{Client, Value};
@@ -14,13 +14,13 @@ const START: Duration = Duration::from_secs(60);
 /// A running server. Killed when dropped.
 pub struct Server {
     child: Child,
-    /// Where it listens.
+    /// Its port.
     pub port: u16,
     log: PathBuf,
     _home: Option<TempDir>,
 }
 
-/// `tern` in a directory of its own that goes away with it.
+/// Starts `tern` in a temporary directory.
 pub fn tern(args: &[&str]) -> Server {
     let home = tempfile::tempdir().unwrap();
     let dir = home.path().join("data");
@@ -29,7 +29,7 @@ pub fn tern(args: &[&str]) -> Server {
     server
 }
 
-/// `tern` on a given data directory.
+/// Starts `tern` on a given data directory.
 pub fn tern_in(dir: &Path, args: &[&str]) -> Server {
     std::fs::create_dir_all(dir).unwrap();
     start(tern_command(dir, args), &dir.with_extension("log"), None)
@@ -40,14 +40,14 @@ pub fn binary() -> PathBuf {
     std::env::var_os("TERN_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_tern").into()).into()
 }
 
-/// How `tern_in` starts it.
+/// The command by which `tern_in` starts it.
 pub fn tern_command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     on_store(&mut command, dir, args);
     command
 }
 
-/// What `tern check` says of such a store: its exit status, and what it wrote.
+/// The exit status and output of `tern check` for such a store.
 pub fn tern_check(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tern"));
     on_store(command.arg("check"), dir, args);
@@ -65,24 +65,25 @@ fn on_store(command: &mut Command, dir: &Path, args: &[&str]) {
     }
 }
 
-/// Fails where `tern check` finds damage in what a server that was started so has stored. An embedded store must not be in use.
+/// Fails if `tern check` finds damage in the store of a server started with these options. An embedded store
+/// must not be in use.
 pub fn assert_sound(dir: &Path, args: &[&str]) {
     let (status, said) = tern_check(dir, args);
     assert_eq!(status, Some(0), "{said}");
 }
 
-/// Debian's redis-server without persistence, or None after saying loudly that it is missing.
-pub fn redis(what_needs_it: &str) -> Option<Server> {
+/// Debian's redis-server without persistence, or None, with a message, if it is missing.
+pub fn redis(dependent: &str) -> Option<Server> {
     let Some(binary) = program("redis-server") else {
-        skipped(&format!("{what_needs_it}: no redis-server"), "apt-get install redis-server");
+        skipped(&format!("{dependent}: no redis-server"), "apt-get install redis-server");
         return None;
     };
     Some(redis_of(&binary))
 }
 
-/// A redis-server 8.6, which the CI script puts beside the distribution's, or None after saying loudly that it is missing. Another
-/// release would answer otherwise.
-pub fn newer_redis(what_needs_it: &str) -> Option<Server> {
+/// A redis-server 8.6, which the CI script installs beside the distribution's, or None, with a message, if it
+/// is missing. Other releases answer differently.
+pub fn newer_redis(dependent: &str) -> Option<Server> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let named = std::env::var_os("TERN_NEWER_REDIS").map(PathBuf::from);
@@ -96,7 +97,7 @@ pub fn newer_redis(what_needs_it: &str) -> Option<Server> {
         Some(binary) => Some(redis_of(&binary)),
         None => {
             let how = "bash .ci/run fetches it, or TERN_NEWER_REDIS=<redis-server 8.6>";
-            skipped(&format!("{what_needs_it}: no redis-server 8.6"), how);
+            skipped(&format!("{dependent}: no redis-server 8.6"), how);
             None
         }
     }
@@ -118,16 +119,16 @@ fn start(command: Command, log: &Path, home: Option<TempDir>) -> Server {
     server
 }
 
-/// A server that ended instead of answering.
+/// A server that exited instead of serving.
 #[derive(Debug)]
 pub struct Refused {
-    /// Its exit status; none where a signal ended it.
+    /// Its exit status; None if a signal ended it.
     pub status: Option<i32>,
-    /// What it wrote.
+    /// Its output.
     pub said: String,
 }
 
-/// Starts a server that may refuse to.
+/// Starts a server that may refuse to start.
 pub fn try_start(mut command: Command, log: &Path) -> Result<Server, Refused> {
     let port = free_port();
     let output = File::create(log).unwrap();
@@ -143,12 +144,12 @@ pub fn try_start(mut command: Command, log: &Path) -> Result<Server, Refused> {
     Ok(server)
 }
 
-/// What `command` starts, once its log says that it is ready: `port` need not speak plain RESP.
+/// Starts `command` and waits until its log reports that it is ready: `port` need not speak plain RESP.
 pub fn tern_on(command: &mut Command, port: u16) -> Server {
     tern_that_says(command, port, "is ready")
 }
 
-/// What `command` starts, once its log says `what`.
+/// Starts `command` and waits until its log contains `what`.
 pub fn tern_that_says(command: &mut Command, port: u16, what: &str) -> Server {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("tern.log");
@@ -178,13 +179,13 @@ impl Server {
         }
         panic!("the server does not answer:\n{}", self.log());
     }
-    /// The last lines that it has written.
+    /// The last lines of its log.
     pub fn log(&self) -> String {
         let all = self.whole_log();
         let lines: Vec<&str> = all.lines().collect();
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
-    /// All that it has written.
+    /// Its whole log.
     pub fn whole_log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -192,21 +193,21 @@ impl Server {
     pub fn client(&self) -> Client {
         Client::connect(self.port).unwrap_or_else(|e| panic!("connect: {e}\n{}", self.log()))
     }
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
-    /// Bytes of memory that it has resident.
+    /// Its resident memory in bytes.
     pub fn resident(&self) -> usize {
         let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.pid())).unwrap();
         statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     }
-    /// SIGKILL: no goodbye.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-    /// SIGTERM, then waits: true if it ended well within 20 s.
+    /// Sends SIGTERM and waits: true if it exited cleanly within 20 s.
     pub fn terminate(&mut self) -> bool {
         let sent = Command::new("kill").args(["-TERM", &self.pid().to_string()]).status();
         assert!(sent.unwrap().success(), "kill -TERM");
@@ -225,7 +226,7 @@ impl Server {
     }
 }
 
-/// Any reply will do: where a password is set, PING is refused.
+/// Any reply will do: if a password is set, PING is refused.
 fn answers(port: u16) -> bool {
     let Ok(mut client) = Client::connect(port) else { return false };
     client.set_timeout(Duration::from_secs(2));

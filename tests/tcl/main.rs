@@ -1,12 +1,14 @@
-//! Redis' own test suite, of the release that the differential test compares with, in its mode for external servers.
+//! Redis' own test suite, of the release that the differential test uses, in its mode for external servers.
 //!
-//! The suite is not ours and not here: it is found where `TERN_TCL_SUITE` or the cache of the CI script has Redis' sources, and
-//! skipped loudly where it is not. Each of [`UNITS`] runs on a server of its own. `skipped.txt` names what cannot pass, each
-//! with a reason; a name that no unit knows any more fails. What the suite marks as not for external servers it leaves out by
-//! itself; some of that can run, so [`EDITS`] takes the mark away. Names of encodings and DEBUG DIGEST, which are about Redis' own memory,
-//! are not compared (`--ignore-encoding`, `--ignore-digest`): OBJECT ENCODING has tests of its own, and values are compared by `differential`.
+//! The suite is not part of this repository: `TERN_TCL_SUITE` or the cache of the CI script has Redis'
+//! sources; without them the test is skipped with a message. Each of [`UNITS`] runs on a server of its own.
+//! `skipped.txt` lists the tests that cannot pass, each with a reason; a name that no unit knows fails the
+//! test. The suite itself omits tests that it marks as not for external servers; some of those can run, so
+//! [`EDITS`] removes the mark. Names of encodings and DEBUG DIGEST, which concern Redis' own memory, are not
+//! compared (`--ignore-encoding`, `--ignore-digest`): OBJECT ENCODING has tests of its own, and
+//! `differential` compares values.
 //!
-//! `TERN_TCL_UNITS=unit/type/set,unit/scan` runs some units only and shows what they said.
+//! `TERN_TCL_UNITS=unit/type/set,unit/scan` runs some units only and shows their output.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -25,7 +27,8 @@ use std::time::{Duration, Instant};
 use support::server::tern;
 use support::{program, say, skipped, suite};
 
-/// What is run, and how many of its tests pass at least: as many as do today. The long ones first: two run at a time.
+/// The units, and the minimum number of passed tests of each: as many as pass today. The long ones come
+/// first: two run at a time.
 const UNITS: [(&str, usize); 30] = [
     ("unit/type/set", 95),
     ("unit/keyspace", 46),
@@ -59,9 +62,9 @@ const UNITS: [(&str, usize); 30] = [
     ("unit/other", 16),
 ];
 
-/// Text that is replaced, once. Some units mark their first server as not external, though it needs nothing that one has not;
-/// where a skipped test would have prepared the next one, that is done there; and who relies on one thread that reads its connections in the
-/// order in which they were written to, waits for the answer of the first.
+/// Text replaced once. Some units mark their first server as not external without need; if a skipped test
+/// would have prepared the next one, the edit does that; and a test that relies on one thread reading its
+/// connections in the order of their requests waits for the reply to the first.
 const EDITS: [(&str, &str, &str); 12] = [
     ("unit/acl", "external:skip", ""),
     ("unit/acl-v2", "external:skip", ""),
@@ -77,13 +80,14 @@ const EDITS: [(&str, &str, &str); 12] = [
     ("unit/pubsub", "        unsubscribe $rd1\n        assert_equal 0", UNSUBSCRIBED),
     ("unit/pubsub", "        punsubscribe $rd1\n        assert_equal 0", PUNSUBSCRIBED),
     ("unit/pubsubshard", "        sunsubscribe $rd1\n        assert_equal 0", SUNSUBSCRIBED),
-    // Nothing is evicted from the table of tracking by a clock that could be stopped.
+    // Tern evicts entries of the tracking table without a clock that could be stopped.
     ("unit/tracking", "r debug pause-cron 1", ""),
     ("unit/tracking", "r debug pause-cron 0", "set _ OK"),
     ("unit/keyspace", "test {MOVE basic usage} {", "test {MOVE basic usage} {\n r flushdb\n"),
 ];
 
-/// Where changes come to those who track through the store, they come when a server has read them there, which may be behind its next answer.
+/// On a cluster, invalidations pass through the store and arrive once the server has read them there, which
+/// may be after its next reply.
 const EDITS_ON_A_CLUSTER: [(&str, &str, &str); 1] = [(
     "unit/tracking",
     "$rd_sg INCR key1\n        set inv_msg [r PING]\n        set ping_reply",
@@ -94,17 +98,17 @@ const UNSUBSCRIBED: &str = "unsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read
 const PUNSUBSCRIBED: &str = "punsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
 const SUNSUBSCRIBED: &str = "sunsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
 
-/// Needs what is no matter of commands: replication, persistence files, eviction.
+/// Topics other than commands: replication, persistence files, eviction.
 const TAGS: &str = "-needs:repl -needs:save -needs:config-maxmemory -large-memory";
 
-/// Seconds that a unit may take, and one of its tests.
+/// The time limit in seconds of a unit, and of one of its tests.
 const UNIT_TIME: u64 = 400;
 const TEST_TIME: u64 = 200;
-/// So much longer on a cluster: some tests send tens of thousands of commands, each after the answer to the one before, and each is
-/// a commit of several milliseconds there.
+/// The factor of these limits on a cluster: some tests send tens of thousands of commands one after the
+/// other, and each is a commit of several milliseconds there.
 const ON_A_CLUSTER: u64 = 10;
 
-/// Servers at a time.
+/// Concurrent servers.
 const AT_ONCE: usize = 2;
 
 #[test]
@@ -142,12 +146,15 @@ fn redis_own_suite_passes() {
     let met: BTreeSet<&str> =
         outcomes.iter().flat_map(|(_, o)| o.skipped.iter().map(String::as_str)).collect();
     let stale: Vec<&str> = skips.names(&units).filter(|name| !met.contains(name)).collect();
-    assert!(wanted.is_some() || stale.is_empty(), "skipped.txt names what the suite has not: {stale:?}");
+    assert!(
+        wanted.is_some() || stale.is_empty(),
+        "skipped.txt names tests that the suite does not have: {stale:?}"
+    );
     let least = |unit: &str| UNITS.iter().find(|(name, _)| *name == unit).map_or(0, |(_, least)| *least);
     let fewer = outcomes.iter().filter(|(unit, o)| o.passed < least(unit));
     let fewer: Vec<String> =
         fewer.map(|(unit, o)| format!("{unit}: {} of {}", o.passed, least(unit))).collect();
-    assert!(fewer.is_empty(), "fewer tests ran than ever did: {}", fewer.join(", "));
+    assert!(fewer.is_empty(), "fewer tests passed than the minimum: {}", fewer.join(", "));
 }
 
 fn sources() -> Option<PathBuf> {
@@ -200,7 +207,7 @@ fn patience(seconds: u64) -> u64 {
     if support::fdb_cluster::wanted() { seconds * ON_A_CLUSTER } else { seconds }
 }
 
-/// Whether it ended by itself in time.
+/// Whether it ended in time.
 fn wait(mut command: Command) -> bool {
     let mut child = command.spawn().unwrap();
     let since = Instant::now();
@@ -215,7 +222,7 @@ fn wait(mut command: Command) -> bool {
     false
 }
 
-/// The suite without the tests of modules, Sentinel and Cluster.
+/// A copy of the suite without the tests of modules, Sentinel and Cluster.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {

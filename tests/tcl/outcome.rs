@@ -1,24 +1,24 @@
-//! What a run of the suite said.
+//! The outcome of a run of the suite.
 
-/// Lines of a unit that broke off that are shown.
+/// Lines shown of a unit that was cut off.
 const LAST: usize = 12;
 
-/// Of one unit.
+/// The outcome of one unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub passed: usize,
-    /// Names with what was wrong.
+    /// Failed tests with their messages.
     pub failed: Vec<String>,
-    /// Names that skipped.txt has.
+    /// Tests listed in skipped.txt.
     pub skipped: Vec<String>,
-    /// Left out by the suite itself.
+    /// Tests that the suite itself omits.
     pub left_out: usize,
-    /// Everything.
+    /// The whole output.
     pub text: String,
 }
 
 impl Outcome {
-    /// From what the suite wrote. `ended`: in time.
+    /// From the suite's output. `ended`: in time.
     pub fn read(said: &str, ended: bool) -> Self {
         let text = without_colours(said);
         let mut outcome = Outcome::default();
@@ -50,12 +50,12 @@ impl Outcome {
         outcome
     }
 
-    /// Of a unit that is not run.
+    /// For a unit that is not run.
     pub fn left_out() -> Self {
         Outcome { skipped: vec![super::skips::ALL.to_owned()], ..Outcome::default() }
     }
 
-    /// A line for each failure.
+    /// One line per failure.
     pub fn failures<'o>(&'o self, unit: &'o str) -> impl Iterator<Item = String> + 'o {
         self.failed.iter().map(move |failure| format!("{unit}: {failure}"))
     }

@@ -1,9 +1,9 @@
-//! The list of what cannot pass.
+//! The list of tests that cannot pass.
 //!
 //! ```text
 //! = reason
 //! unit/name
-//!   name of a test, or * where the unit cannot be run at all
+//!   name of a test, or * if the unit cannot run at all
 //! ```
 
 /// Stands for all tests of a unit.
@@ -30,16 +30,16 @@ impl Skips {
         let mut sorted = all.clone();
         sorted.sort();
         sorted.dedup();
-        assert_eq!(sorted.len(), all.len(), "a test is named twice");
+        assert_eq!(sorted.len(), all.len(), "a test must be named once");
         Skips(all)
     }
 
-    /// The names of a unit's tests that are skipped.
+    /// The names of a unit's skipped tests.
     pub fn of<'s>(&'s self, unit: &'s str) -> impl Iterator<Item = &'s str> {
         self.0.iter().filter(move |(of, _)| of == unit).map(|(_, name)| name.as_str())
     }
 
-    /// The names of all tests of `units` that are skipped.
+    /// The names of all skipped tests of `units`.
     pub fn names<'s>(&'s self, units: &'s [&str]) -> impl Iterator<Item = &'s str> {
         self.0.iter().filter(|(unit, _)| units.contains(&unit.as_str())).map(|(_, name)| name.as_str())
     }

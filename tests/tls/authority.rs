@@ -9,7 +9,7 @@ pub struct Files {
     pub key: PathBuf,
 }
 
-/// Signs certificates, which lie in its directory.
+/// Signs certificates, which are stored in its directory.
 pub struct Authority {
     dir: PathBuf,
     pub certificate: PathBuf,

@@ -1,4 +1,4 @@
-//! Hazard: a client gets in without the certificate that it must show, a bad certificate stops the server or its other
+//! Hazard: a client gets in without the required certificate, a bad certificate stops the server or its other
 //! clients, or a renewed one needs a restart. Driven with redis-cli and redis-benchmark, as users do.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -17,14 +17,14 @@ use support::resp::Value;
 use support::server::{Server, binary, free_port, tern_in};
 use tempfile::TempDir;
 
-/// Certificates of an authority and a place for data.
+/// An authority's certificates and a data directory.
 struct World {
     home: TempDir,
     ours: Authority,
     server: Files,
 }
 
-/// None after saying what is missing.
+/// None, with a message, if a program is missing.
 fn world(what: &str) -> Option<World> {
     for (program, package) in [("openssl", "openssl"), ("redis-cli", "redis-tools")] {
         if support::program(program).is_none() {
@@ -50,7 +50,7 @@ impl World {
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// A server that listens with TLS and, for what the test wants to ask, without.
+    /// A server that listens with TLS and, for the test's own commands, without.
     fn start(&self, more: &[&str]) -> (Server, u16) {
         let port = free_port();
         let options = self.options(port);
@@ -58,7 +58,7 @@ impl World {
         (tern_in(&self.home.path().join("data"), &args), port)
     }
 
-    /// redis-cli's words for who it is and whom it trusts.
+    /// redis-cli's options for its certificate and its authority.
     fn cli(&self, port: u16, shown: Option<&Files>, line: &str) -> String {
         let mut command = Command::new("redis-cli");
         command.args(["--tls", "-p", &port.to_string(), "--cacert"]).arg(&self.ours.certificate);
@@ -74,7 +74,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&text).trim().to_owned()
 }
 
-/// Waits until the server's log has `words` in one of its last lines.
+/// Waits until one of the last lines of the server's log contains `words`.
 fn wait_for_line(server: &Server, words: &str) {
     let since = Instant::now();
     while !server.log().contains(words) {
@@ -84,7 +84,7 @@ fn wait_for_line(server: &Server, words: &str) {
 }
 
 #[test]
-fn who_shows_a_certificate_of_the_authority_is_served() {
+fn a_client_with_a_certificate_of_the_authority_is_served() {
     let Some(world) = world("TLS with client certificates") else { return };
     let (tern, port) = world.start(&[]);
     let client = world.ours.sign("client");
@@ -93,7 +93,11 @@ fn who_shows_a_certificate_of_the_authority_is_served() {
     let large = "x".repeat(100_000);
     assert_eq!(world.cli(port, Some(&client), &format!("SET large {large}")), "OK");
     assert_eq!(world.cli(port, Some(&client), "GET large"), large);
-    assert_eq!(tern.client().line("GET k"), Value::Bulk(b"v".to_vec()), "the other port has the same data");
+    assert_eq!(
+        tern.client().line("GET k"),
+        Value::Bulk(b"v".to_vec()),
+        "the other port must serve the same data"
+    );
 
     let theirs = Authority::new(&world.home.path().join("theirs"));
     let denied = [("no certificate", None), ("another authority's", Some(theirs.sign("client")))];
@@ -103,11 +107,11 @@ fn who_shows_a_certificate_of_the_authority_is_served() {
     }
     wait_for_line(&tern, "TLS handshake: peer sent no certificates");
     wait_for_line(&tern, "TLS handshake: invalid peer certificate: UnknownIssuer");
-    assert_eq!(world.cli(port, Some(&client), "GET k"), "v", "others are not disturbed");
+    assert_eq!(world.cli(port, Some(&client), "GET k"), "v", "others must not be disturbed");
 }
 
 #[test]
-fn a_client_does_not_talk_to_a_server_of_another_authority() {
+fn a_client_rejects_a_server_of_another_authority() {
     let Some(world) = world("TLS: a wrong server") else { return };
     let (_tern, port) = world.start(&["--tls-auth-clients", "no"]);
     assert_eq!(world.cli(port, None, "PING"), "PONG");
@@ -119,17 +123,17 @@ fn a_client_does_not_talk_to_a_server_of_another_authority() {
 }
 
 #[test]
-fn optional_and_no_ask_for_less_and_still_verify() {
+fn optional_and_no_require_less_and_still_verify() {
     let Some(world) = world("TLS: tls-auth-clients") else { return };
     let theirs = Authority::new(&world.home.path().join("theirs")).sign("client");
     let client = world.ours.sign("client");
     let (tern, port) = world.start(&["--tls-auth-clients", "optional"]);
     assert_eq!(world.cli(port, None, "PING"), "PONG");
     assert_eq!(world.cli(port, Some(&client), "PING"), "PONG");
-    assert!(world.cli(port, Some(&theirs), "PING").contains("rror"), "shown and wrong");
+    assert!(world.cli(port, Some(&theirs), "PING").contains("rror"), "a wrong certificate must be refused");
     let mut admin = tern.client();
     assert_eq!(admin.line("CONFIG SET tls-auth-clients no"), Value::Simple(b"OK".to_vec()));
-    assert_eq!(world.cli(port, Some(&theirs), "PING"), "PONG", "not asked for");
+    assert_eq!(world.cli(port, Some(&theirs), "PING"), "PONG", "no certificate may be requested");
     assert_eq!(admin.line("CONFIG SET tls-auth-clients yes"), Value::Simple(b"OK".to_vec()));
     assert!(world.cli(port, None, "PING").contains("rror"));
     assert_eq!(world.cli(port, Some(&client), "PING"), "PONG");
@@ -149,7 +153,7 @@ fn a_directory_of_authorities_is_read() {
 }
 
 #[test]
-fn protocols_are_those_that_are_named() {
+fn only_the_named_protocols_are_spoken() {
     let Some(world) = world("TLS: tls-protocols") else { return };
     let (tern, port) = world.start(&["--tls-auth-clients", "no", "--tls-protocols", "TLSv1.3"]);
     let speaks = |version: &str| {
@@ -172,7 +176,7 @@ fn protocols_are_those_that_are_named() {
 }
 
 #[test]
-fn a_renewed_certificate_comes_into_force_and_a_broken_one_does_not() {
+fn a_renewed_certificate_takes_effect_and_a_broken_one_does_not() {
     let Some(world) = world("TLS: renewal") else { return };
     let (tern, port) = world.start(&["--tls-auth-clients", "no"]);
     let mut admin = tern.client();
@@ -193,11 +197,11 @@ fn a_renewed_certificate_comes_into_force_and_a_broken_one_does_not() {
     let why = String::from_utf8_lossy(&why);
     assert!(why.starts_with("ERR CONFIG SET failed (possibly related to argument 'tls-cert-file')"), "{why}");
     assert!(why.contains("Unable to update TLS configuration: the certificate and the key"), "{why}");
-    assert_eq!(serial(), "server", "the old one stays where the key does not fit");
+    assert_eq!(serial(), "server", "the old certificate must stay if the key does not match");
     std::fs::copy(&renewed.key, &world.server.key).unwrap();
     assert_eq!(admin.run(&["CONFIG", "SET", "tls-cert-file", own]).value, Value::Simple(b"OK".to_vec()));
     assert_eq!(serial(), "renewed");
-    // To other files, both at once; or one of them, which does not exist.
+    // New paths, both at once; or one of them, to a missing file.
     std::fs::write(&world.server.certificate, old).unwrap();
     let other = world.ours.sign("other");
     let files = [other.certificate.to_str().unwrap(), other.key.to_str().unwrap()];
@@ -207,12 +211,11 @@ fn a_renewed_certificate_comes_into_force_and_a_broken_one_does_not() {
     let Value::Error(why) = admin.line("CONFIG SET tls-key-file /nowhere/key.pem") else { panic!() };
     assert!(String::from_utf8_lossy(&why).contains("cannot read /nowhere/key.pem"));
     let Value::Array(shown) = admin.line("CONFIG GET tls-key-file") else { panic!() };
-    assert_eq!(shown[1].bytes(), Some(files[1].as_bytes()), "what was refused is not in force");
+    assert_eq!(shown[1].bytes(), Some(files[1].as_bytes()), "a refused setting must not take effect");
     assert_eq!(world.cli(port, None, "PING"), "PONG");
 }
 
-/// A start that must fail: what it says.
-/// What is no file never ends: the server must not wait for it.
+/// The message of a start that must fail. A FIFO or device never ends: the server must not wait for it.
 #[test]
 fn only_files_are_read() {
     let Some(world) = world("TLS: odd files") else { return };
@@ -237,7 +240,7 @@ fn only_files_are_read() {
             assert!(said.contains(why), "{said}");
         }
     }
-    // In a directory there may be anything.
+    // A directory may contain anything.
     let dir = world.home.path().to_str().unwrap();
     assert!(admin.run(&["CONFIG", "SET", "tls-ca-cert-dir", dir]).value == Value::Simple(b"OK".to_vec()));
     assert_eq!(other.line("PING"), Value::Simple(b"PONG".to_vec()));
@@ -254,7 +257,7 @@ fn refused(world: &World, change: &[&str]) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_said_at_the_start() {
+fn unusable_options_are_reported_at_the_start() {
     let Some(world) = world("TLS: bad options") else { return };
     let locked = world.ours.locked(&world.server);
     let theirs = Authority::new(&world.home.path().join("theirs")).sign("server");
@@ -308,7 +311,7 @@ fn port_0_serves_tls_only() {
 }
 
 #[test]
-fn what_is_not_tls_is_closed_with_a_line_in_the_log() {
+fn a_plaintext_client_is_closed_with_a_line_in_the_log() {
     let Some(world) = world("TLS: plaintext") else { return };
     let (tern, port) = world.start(&["--tls-auth-clients", "no"]);
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -319,7 +322,7 @@ fn what_is_not_tls_is_closed_with_a_line_in_the_log() {
     assert!(!answer.windows(4).any(|w| w == b"PONG"), "{answer:?}");
     wait_for_line(&tern, "TLS handshake: received corrupt message");
     assert_eq!(world.cli(port, None, "PING"), "PONG");
-    // One that leaves before it says anything, as load balancers do, is not worth a line.
+    // A client that leaves before it sends anything, as load balancers do, is not logged.
     drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
     // A flood leaves few lines, and all are counted.
     for _ in 0..200 {
@@ -342,8 +345,8 @@ fn a_handshake_has_a_time_limit_and_counts_as_a_client() {
         (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(200));
     let mut client = tern.client();
-    assert_eq!(client.line("PING"), Value::Simple(b"PONG".to_vec()), "others are served meanwhile");
-    assert_ne!(world.cli(port, None, "PING"), "PONG", "no fifth client");
+    assert_eq!(client.line("PING"), Value::Simple(b"PONG".to_vec()), "others must be served meanwhile");
+    assert_ne!(world.cli(port, None, "PING"), "PONG", "a fifth client must be refused");
     for stream in &mut silent {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0);
@@ -376,7 +379,7 @@ fn a_load_over_tls_is_answered() {
         );
     }
     assert_eq!(tern.client().line("PING"), Value::Simple(b"PONG".to_vec()));
-    // Killed clients, and a stop while they are connected.
+    // Kills clients, and stops while they are connected.
     let mut tern = tern;
     assert!(tern.terminate(), "{}", tern.log());
 }

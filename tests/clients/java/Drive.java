@@ -9,7 +9,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import java.util.function.IntConsumer;
 
-/** What the Java programs share: their arguments PORT PASSWORD PROTOCOL CONTROL, their cases, and how the server is started again. */
+/** Shared by the Java programs: their arguments PORT PASSWORD PROTOCOL CONTROL, their cases, and the restart of the server. */
 abstract class Drive {
     interface Body {
         void run() throws Exception;
@@ -49,7 +49,7 @@ abstract class Drive {
         Thread.setDefaultUncaughtExceptionHandler((thread, error) -> end(error));
     }
 
-    /** All cases of a program, which ends. */
+    /** Runs all cases and ends the program. */
     static void cases(Drive program) {
         step("names", program::names);
         step("values", program::values);
@@ -99,7 +99,7 @@ abstract class Drive {
         throw new AssertionError(value + ", expected " + text);
     }
 
-    /** Waits until it holds, 20 s at most; a failing call does not hold. */
+    /** Waits until the condition holds, for at most 20 s; a failing call counts as false. */
     static void until(String what, Callable<Boolean> holds) throws Exception {
         long end = System.nanoTime() + 20_000_000_000L;
         Exception last = null;
@@ -119,7 +119,7 @@ abstract class Drive {
         until("a new server", () -> Files.exists(control.resolve("restarted")));
     }
 
-    /** A scan that finds 500 things, each once or more often. */
+    /** A scan that finds 500 items, each at least once. */
     static void finds500(Consumer<Set<String>> scan) {
         Set<String> found = new HashSet<>();
         scan.accept(found);
@@ -130,7 +130,7 @@ abstract class Drive {
         for (int n = 0; n < 500; n++) body.accept(n);
     }
 
-    /** What a client reads follows what another one writes, 50 times. */
+    /** A client's reads follow another one's writes, 50 times. */
     static void follows(Consumer<String> write, Callable<String> read) throws Exception {
         for (int n = 0; n < 50; n++) {
             String value = "" + n;
@@ -139,7 +139,7 @@ abstract class Drive {
         }
     }
 
-    /** What is heard on the channel "news" and the pattern "n*". */
+    /** The messages of the channel "news" and the pattern "n*". */
     static final class Heard {
         private final LinkedBlockingQueue<String> messages = new LinkedBlockingQueue<>();
 
@@ -151,7 +151,7 @@ abstract class Drive {
             messages.add(pattern + " " + channel + " " + text);
         }
 
-        /** Both of a message, in any order, and before them nothing. */
+        /** Both copies of a message, in any order, and nothing before them. */
         void both(String text) throws Exception {
             Set<String> both = new HashSet<>();
             for (int n = 0; n < 2; n++) both.add(messages.poll(20, TimeUnit.SECONDS));

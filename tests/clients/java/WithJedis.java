@@ -18,7 +18,7 @@ import redis.clients.jedis.params.ScanParams;
 import redis.clients.jedis.params.SetParams;
 import redis.clients.jedis.resps.ScanResult;
 
-/** What an application does with jedis. */
+/** An application's use of jedis. */
 final class WithJedis extends Drive {
     static DefaultJedisClientConfig.Builder config() {
         RedisProtocol version = protocol == 3 ? RedisProtocol.RESP3 : RedisProtocol.RESP2;
@@ -132,7 +132,7 @@ final class WithJedis extends Drive {
         }
     }
 
-    /** Connects again when its connection ends. */
+    /** Reconnects when its connection ends. */
     static final class Listener extends JedisPubSub {
         final Heard heard = new Heard();
 
@@ -197,7 +197,7 @@ final class WithJedis extends Drive {
         }
     }
 
-    /** A value comes from the client's memory until another client writes it. */
+    /** A value comes from the client's cache until another client writes it. */
     @Override
     void cached() throws Exception {
         var builder = RedisClient.builder().hostAndPort(address()).clientConfig(config().build());

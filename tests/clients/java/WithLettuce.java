@@ -34,7 +34,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.apache.commons.pool2.impl.GenericObjectPoolConfig;
 
-/** What an application does with lettuce. */
+/** An application's use of lettuce. */
 final class WithLettuce extends Drive {
     private static RedisClient client;
 
@@ -72,9 +72,9 @@ final class WithLettuce extends Drive {
     }
 
     /**
-     * What a server says to a connection that it refuses. Lettuce (7.7.0, RedisHandshakeHandler.fail) closes it before it tells
-     * why, and the end of the connection may overtake that: then it says "Connection closed prematurely", "RedisHandshakeHandler
-     * not registered" or that the time is over, of redis-server too, once in some hundred times.
+     * The error of a refused connection. Lettuce (7.7.0, RedisHandshakeHandler.fail) closes the connection before it reports
+     * the reason, and the close may come first: then the error is "Connection closed prematurely", "RedisHandshakeHandler
+     * not registered" or a timeout, also with redis-server, once in some hundred times.
      */
     private static Object refused(RedisURI.Builder to) {
         for (int n = 1; ; n++) {
@@ -210,7 +210,7 @@ final class WithLettuce extends Drive {
         }
     }
 
-    /** A value comes from the client's memory until another client writes it. */
+    /** A value comes from the client's cache until another client writes it. */
     @Override
     void cached() throws Exception {
         Map<String, String> memory = new ConcurrentHashMap<>();

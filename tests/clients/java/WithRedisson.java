@@ -20,7 +20,7 @@ import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 import org.redisson.config.Protocol;
 
-/** What an application does with redisson, as far as that needs no scripts: its locks and maps are scripts, its transactions know no WATCH. */
+/** An application's use of redisson without scripts: its locks and maps are scripts, its transactions have no WATCH. */
 final class WithRedisson extends Drive {
     private static RedissonClient client;
 
@@ -129,8 +129,8 @@ final class WithRedisson extends Drive {
     }
 
     /**
-     * A value comes from the client's memory until another client writes it. Redisson keeps for ever what it is told to be stale while it puts
-     * it there: on a busy machine once in some thousand times, from redis-server too. So it may try twice.
+     * A value comes from the client's cache until another client writes it. Redisson keeps a value for ever if the invalidation arrives
+     * while it stores the value: on a busy machine once in some thousand times, also with redis-server. So the case may run twice.
      */
     @Override
     void cached() throws Exception {

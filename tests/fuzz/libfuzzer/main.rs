@@ -1,15 +1,16 @@
-//! The targets of `tests/fuzz`, driven by libFuzzer, which sees what an input reaches and keeps those that reach something new.
-//! Neither CI nor `cargo test` builds this. With `cargo install cargo-fuzz`, from the top of the checkout:
+//! Drives the targets of `tests/fuzz` with libFuzzer, which measures coverage and keeps inputs that reach
+//! something new. Neither CI nor `cargo test` builds this. With `cargo install cargo-fuzz`, from the top of
+//! the checkout:
 //!
 //! ```text
 //! mkdir -p /tmp/corpus/chunks
 //! TERN_FUZZ_TARGET=chunks cargo fuzz run --fuzz-dir tests/fuzz/libfuzzer --sanitizer none target \
 //!     /tmp/corpus/chunks -- -max_total_time=600 -timeout=60 -rss_limit_mb=4096
 //! ```
-//!
-//! Without a sanitizer, as nothing here is `unsafe`; so the stable compiler will do. Overflow checks and debug assertions are on.
-//! `TERN_FUZZ_TARGET` is a name in `targets.rs`. Each named folder is given the target's own inputs first. An input that has
-//! been found is repeated by naming its file in place of the folder. RocksDB is not instrumented.
+//! It uses no sanitizer, because nothing here is `unsafe`; so the stable compiler will do. Overflow checks
+//! and debug assertions are on. `TERN_FUZZ_TARGET` is a name in `targets.rs`. Each named folder first
+//! receives the target's own inputs. To repeat an input, name its file in place of the folder. RocksDB is not
+//! instrumented.
 
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]

@@ -1,15 +1,15 @@
-//! What the clients of each group ask for.
+//! The commands of each group's clients.
 
 use super::Group;
 use crate::support::rng::Rng;
 
 /// Members that the chunked set's clients add: SMEMBERS streams longer replies.
 const MEMBERS: usize = 250;
-/// Members of a watched set, or of one that is moved, when it is filled: more than a record holds.
+/// Members of a watched or moved set when it is filled: more than a record holds.
 pub const WATCHED_MEMBERS: usize = 140;
 /// Integers that the large sets' clients add.
 const INTEGERS: usize = 3000;
-/// Bytes of a long string when it is set, more than two pieces.
+/// Bytes of a new long string, more than two pieces.
 const LONG: usize = 70_000;
 
 /// Fills a set with interned members.
@@ -17,7 +17,7 @@ pub fn fill(key: &str, members: usize) -> String {
     (0..members).fold(format!("SADD {key}"), |line, n| line + &format!(" m{n}"))
 }
 
-/// What a client that watches reads, and what its EXEC does then.
+/// The read of a client that watches, and the commands of its EXEC.
 pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>) {
     let [a, b, c] = [(); 3].map(|()| rng.below(2));
     let pick = rng.below(8);
@@ -99,7 +99,7 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
     }
 }
 
-/// MOVE, SWAPDB and FLUSHDB beside the commands of strings, counters and sets, in database `db`.
+/// MOVE, SWAPDB and FLUSHDB beside the commands on strings, counters and sets, in database `db`.
 fn databases(rng: &mut Rng, pick: usize, (a, b): (usize, usize), (db, fresh): (u8, &str)) -> String {
     match pick {
         0 | 1 => format!("GET d{a}"),
@@ -132,7 +132,7 @@ fn expiring(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> 
     }
 }
 
-/// Of strings whose clients watch them.
+/// For strings whose clients watch them.
 fn lapsing(rng: &mut Rng, a: usize, fresh: &str) -> String {
     match rng.below(12) {
         0..=3 => format!("SET y{a} {fresh} {}", lifetime(rng)),
@@ -147,7 +147,7 @@ fn lapsing(rng: &mut Rng, a: usize, fresh: &str) -> String {
     }
 }
 
-/// Some are over before their client's next step, others outlast a history.
+/// Some expire before their client's next step, others outlive the history.
 fn lifetime(rng: &mut Rng) -> String {
     match rng.below(4) {
         0 | 1 => format!("PX {}", 1 + rng.below(12)),
@@ -179,7 +179,7 @@ fn long(rng: &mut Rng, pick: usize, (a, b): (usize, usize)) -> String {
 
 fn large(rng: &mut Rng, pick: usize, (a, b): (usize, usize)) -> String {
     let (key, any) = (format!("b{a}"), format!("b{}", rng.below(3)));
-    // Many at once are written into their chunk, few are deltas.
+    // Many members are written into their chunk, few become deltas.
     let count = if b == 0 { 48 } else { 3 };
     let some = format!("i{}+{count}", rng.below(INTEGERS / 48) * 48);
     match pick {
@@ -195,7 +195,7 @@ fn large(rng: &mut Rng, pick: usize, (a, b): (usize, usize)) -> String {
     }
 }
 
-/// Clients that are about as far use the same ids.
+/// Clients with similar progress use the same ids.
 fn once(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
     let at: usize = fresh.rsplit('.').next().and_then(|at| at.parse().ok()).unwrap_or(0);
     let n = at.saturating_sub(rng.below(3));

@@ -1,4 +1,4 @@
-//! Random operations over few keys. Groups have keys of their own, so that a history falls into parts.
+//! Random operations on few keys. Each group has its own keys, so that a history falls into parts.
 
 mod commands;
 
@@ -6,12 +6,12 @@ use crate::support::rng::Rng;
 use commands::command;
 use std::time::Duration;
 
-/// What keys are used for.
+/// The use of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// Strings that are set, read, renamed.
+    /// Strings that are set, read and renamed.
     Registers,
-    /// Numbers that are added to, also two in one EXEC.
+    /// Numbers that are incremented, also two in one EXEC.
     Counters,
     /// Small sets with SPOP, SMOVE and SINTERSTORE.
     Sets,
@@ -23,9 +23,9 @@ pub enum Group {
     WatchedSets,
     /// Strings with an expiry.
     Expiring,
-    /// WATCH of strings with an expiry, whose time is made longer, shorter and taken away.
+    /// WATCH of strings with an expiry that is extended, shortened and removed.
     WatchedExpiring,
-    /// Two databases that are swapped and emptied, between which strings, small sets and chunked ones move.
+    /// Two databases that are swapped and flushed, between which strings, small sets and chunked ones move.
     Databases,
     /// Strings of several pieces.
     Long,
@@ -35,7 +35,7 @@ pub enum Group {
     Once,
 }
 
-/// All of them.
+/// All groups.
 pub const EVERYTHING: &[Group] = &[
     Group::Registers,
     Group::Counters,
@@ -51,7 +51,7 @@ pub const EVERYTHING: &[Group] = &[
     Group::Once,
 ];
 
-/// A client that watches what expires thinks for less, in ms.
+/// The maximum pause of a client that watches expiring keys, in ms.
 const PAUSE: usize = 8;
 
 /// A command's words.
@@ -71,7 +71,7 @@ pub fn words(line: &str) -> Line {
 }
 
 impl Group {
-    /// What its keys begin with.
+    /// The prefix of its keys.
     pub fn first(self) -> Vec<Step> {
         let lines: &[String] = match self {
             Group::Chunked => &[commands::fill("l0", 160)],
@@ -87,24 +87,25 @@ impl Group {
         matches!(self, Group::Watched | Group::WatchedSets | Group::WatchedExpiring)
     }
 
-    /// How long its client thinks before it sends the EXEC: keys may expire meanwhile.
+    /// The pause of its client before the EXEC: keys may expire meanwhile.
     fn pause(self, rng: &mut Rng) -> Duration {
         let most = if self == Group::WatchedExpiring { PAUSE } else { 1 };
         Duration::from_millis(rng.below(most) as u64)
     }
 
-    /// Whether its commands come in EXECs. A long SMEMBERS would hold its members, and a call of an EXEC has no id.
+    /// Whether its commands come in EXECs. A long SMEMBERS would hold its members, and a call of an EXEC has
+    /// no id.
     fn is_for_exec(self) -> bool {
         !matches!(self, Group::Chunked | Group::Once)
     }
 
-    /// Where its next command is.
+    /// The database of its next command.
     fn database(self, rng: &mut Rng) -> u8 {
         if self == Group::Databases { 1 + rng.below(2) as u8 } else { 0 }
     }
 }
 
-/// What a client does next. `fresh`: a value that nobody else writes, its own number behind the dot.
+/// A client's next step. `fresh`: a value that no other client writes, with its own number after the dot.
 pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> Step {
     let group = groups[rng.below(groups.len())];
     if group.watches() && rng.below(3) > 0 {
@@ -123,7 +124,8 @@ pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> St
     Step::Send(db, lines)
 }
 
-/// A command of each of the groups, with SELECT between those of different databases, and the database of the first.
+/// One command of each of the groups, with SELECT between those of different databases, and the database of
+/// the first.
 fn lines(rng: &mut Rng, groups: &[Group], fresh: &str) -> (u8, Vec<Line>) {
     let databases: Vec<u8> = groups.iter().map(|group| group.database(rng)).collect();
     let first = databases.first().copied().unwrap_or(0);

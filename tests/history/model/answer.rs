@@ -1,4 +1,4 @@
-//! Replies, without what the checkers do not ask for: sets have no order, long strings are runs.
+//! Replies reduced to what the checkers compare: sets have no order, long strings are runs.
 
 use super::values::{Members, Text};
 use tern::server::reply::Reply;
@@ -8,7 +8,7 @@ use tern::server::reply::Reply;
 pub enum Answer {
     Ok,
     Nil,
-    /// EXEC that WATCH aborted.
+    /// An EXEC that WATCH aborted.
     Aborted,
     Int(i64),
     Text(String),
@@ -18,14 +18,14 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// A command that the store refused: it did nothing.
+    /// Whether the store refused the command: then it did nothing.
     pub fn is_refusal(&self) -> bool {
         let refusals =
             ["transaction too old", "the store is unavailable", "conflict with another transaction"];
         matches!(self, Answer::Error(line) if refusals.iter().any(|refusal| line.contains(refusal)))
     }
 
-    /// An operation that the store refused.
+    /// Whether the store refused the operation.
     pub fn is_refused(&self) -> bool {
         match self {
             Answer::All(answers) => answers.iter().all(Answer::is_refusal),
@@ -33,7 +33,7 @@ impl Answer {
         }
     }
 
-    /// Of a string.
+    /// The reply for a string.
     pub fn text(text: &Text) -> Self {
         Answer::Text(text.shown())
     }
@@ -48,7 +48,7 @@ impl Answer {
             Reply::Error(e) => Answer::Error(e.0.to_string()),
             Reply::Set(items) => Answer::Members(members(items)),
             Reply::Array(items) => Answer::All(items.iter().map(Answer::of).collect()),
-            // More than any set has of which all members are asked for.
+            // More members than any set has that is listed completely.
             Reply::Members(_) => Answer::Text("a stream of members".into()),
             other => panic!("a reply that the model does not know: {other:?}"),
         }

@@ -1,4 +1,4 @@
-//! What each command does.
+//! The effect of each command.
 
 use super::values::{Members, Text};
 use super::{Answer, Entry, Held, Now, Span, State, Value};
@@ -8,7 +8,7 @@ fn number(word: &str) -> i64 {
     word.parse().unwrap()
 }
 
-/// How long a key is to live, in ms.
+/// The lifetime of a key, in ms.
 fn lasts(unit: &str, time: &str) -> u64 {
     let ms = match unit {
         "PX" | "PEXPIRE" => 1,
@@ -22,7 +22,7 @@ fn int(n: usize) -> Answer {
     Answer::Int(n as i64)
 }
 
-/// What BITOP makes of these.
+/// The result of BITOP on these.
 fn bit_by_bit(op: &str, sources: &[Text]) -> Text {
     let all = |sources: &[Text], combine: fn(u8, u8) -> u8| {
         let (first, others) = sources.split_first().unwrap();
@@ -51,7 +51,7 @@ fn bit_by_bit(op: &str, sources: &[Text]) -> Text {
 }
 
 impl State {
-    /// Does it, and says what it answers. SPOP, which has a choice, is elsewhere.
+    /// Applies a command and returns its reply. SPOP, which has a choice, is handled elsewhere.
     pub(super) fn apply(&mut self, argv: &[String], now: Now) -> Answer {
         let words: Vec<&str> = argv.iter().map(String::as_str).collect();
         match words.as_slice() {
@@ -162,7 +162,7 @@ impl State {
         int(len)
     }
 
-    /// Databases, and what goes from one key to another.
+    /// Databases, and commands that move values between keys.
     fn apply_to_places(&mut self, words: &[&str], now: Now) -> Answer {
         match words {
             ["SELECT", _] => Answer::Ok,
@@ -200,7 +200,7 @@ impl State {
         }
     }
 
-    /// All of a database.
+    /// All keys of a database.
     fn keys_of(&self, whole: &str) -> Vec<String> {
         self.keys.keys().filter(|key| key.starts_with(whole)).cloned().collect()
     }

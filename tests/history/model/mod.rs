@@ -1,9 +1,10 @@
-//! Redis in memory, as a pure function: what a state and a command make of each other.
+//! Redis in memory as a pure function: the states that may follow a command in a state.
 //!
-//! A step says which states may follow, given the reply that was seen (None: no reply was, any will do). Expiry is decided by
-//! the `now` of the step, so a state needs no clock. Where `now` is known only as a [`Span`], so is the expiry that it gives a key; both
-//! are narrowed by what the step sees. A state keeps one span for each key and forgets how the times of two keys depend on each other, so it
-//! may allow more than the true times would, never less. Every change of a key counts its version up: WATCH remembers versions.
+//! A step returns the possible next states, given the reply that was seen (None: no reply was, any will do).
+//! The `now` of the step decides expiry, so a state needs no clock. If `now` is known only as a [`Span`], so
+//! is the expiry that it gives a key; later observations narrow both. A state keeps one span for each key and
+//! forgets how the times of two keys depend on each other, so it may allow more than the true times would,
+//! never less. Every change of a key increments its version: WATCH remembers versions.
 
 mod answer;
 mod commands;
@@ -25,7 +26,7 @@ enum Value {
     Members(Held<Members>),
 }
 
-/// What many states share. Its hash is made once: a search asks for it again and again.
+/// A part shared by many states. Its hash is computed once: a search needs it again and again.
 #[derive(Debug, Clone)]
 struct Held<T>(Rc<T>, u64);
 
@@ -51,20 +52,21 @@ impl<T: PartialEq> PartialEq for Held<T> {
 
 impl<T: Eq> Eq for Held<T> {}
 
-/// A time between two bounds, both included. Seeing narrows it: a key found alive expires after the earliest time at which that may have been.
+/// A time between two bounds, both included. Observations narrow it: a key found alive expires after the
+/// earliest possible time of the observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
     pub from: u64,
     pub to: u64,
 }
 
-/// When an operation runs.
+/// The time of an operation.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
-    /// The clock that it read: expiries that it sets count from here.
+    /// The clock reading: expiries that the operation sets count from here.
     clock: Span,
-    /// When its version was fixed, which decides what it finds expired. Not earlier than `clock`; keys that expired in between may already have
-    /// been removed by others.
+    /// When its version was fixed, which decides what it finds expired. Not earlier than `clock`; others may
+    /// already have removed keys that expired in between.
     seen: Span,
 }
 
@@ -104,7 +106,7 @@ struct Entry {
     expire_at: Option<Span>,
 }
 
-/// A key, when it expires, and whether it is alive.
+/// A key, its expiry, and whether it is alive.
 #[derive(Clone, Copy)]
 struct Seen<'k> {
     key: &'k str,
@@ -112,20 +114,21 @@ struct Seen<'k> {
     is_alive: bool,
 }
 
-/// Keys with their versions, and what is watched by whom.
+/// Keys with their versions, and the watched keys of each client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct State {
     keys: BTreeMap<String, Entry>,
     versions: BTreeMap<String, u32>,
     /// By client and key: see [`State::watchable`].
     watched: BTreeMap<(usize, String), (bool, u32)>,
-    /// What was answered under each id, and what was asked.
+    /// The answer and the command of each id.
     kept: Rc<BTreeMap<String, (Vec<String>, Answer)>>,
-    /// The latest expiry that has been seen to be over: time does not run back behind it.
+    /// The latest expiry that has been seen to have passed: time does not run back behind it.
     over: u64,
-    /// Keys written by the operation under way. They are alive to it: a transaction that finds its own key expired is run again.
+    /// Keys written by the operation under way. They are alive to it: a transaction that finds its own key
+    /// expired is run again.
     fresh: Vec<String>,
-    /// After the last operation. Later expiries are all the same, so they are stored as this.
+    /// After the last operation. Later expiries are all equivalent, so they are stored as this.
     end: u64,
 }
 
@@ -135,7 +138,7 @@ impl Default for State {
     }
 }
 
-/// Leaves out `over`, so that a search finds states that differ in it alone.
+/// Leaves out `over`, so that a search finds states that differ only in it.
 impl Hash for State {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         (&self.keys, &self.versions, &self.watched, &self.kept).hash(hasher);
@@ -143,7 +146,7 @@ impl Hash for State {
 }
 
 impl State {
-    /// An empty one, in which operations are done before `end`.
+    /// An empty state in which operations are done before `end`.
     pub fn until(end: u64) -> Self {
         State {
             keys: BTreeMap::new(),
@@ -156,20 +159,20 @@ impl State {
         }
     }
 
-    /// The latest expiry that was seen to be over. The lower it is, the more can follow.
+    /// The latest expiry that was seen to have passed. The lower it is, the more can follow.
     pub fn over(&self) -> u64 {
         self.over
     }
 
-    /// Whether whatever can follow `other` can follow this one.
+    /// Whether everything that can follow `other` can follow this state.
     pub fn allows_all_of(&self, other: &State) -> bool {
         self.over <= other.over && self.watched == other.watched && self.has_data_of(other)
     }
 
-    /// The states after `op` of `client` at a time of `now`, where it answered `seen`. None where it finds a key alive that somebody has
-    /// seen to be over.
+    /// The states after `op` of `client` at a time of `now`, if it answered `seen`. None if it finds a key
+    /// alive that was already seen expired.
     pub fn step(&self, client: usize, op: &Op, seen: Option<&Answer>, now: Now) -> Vec<State> {
-        // What the store refused asks for nothing.
+        // A refused operation reads no time.
         if seen.is_some_and(Answer::is_refused) {
             return self.at_any_time(client, op, seen, now);
         }
@@ -179,7 +182,7 @@ impl State {
         let watched = self.at_times(&keys, now);
         keys.extend(op.keys());
         let all = self.at_times(&keys, now);
-        // Nor do the commands of an EXEC that is aborted.
+        // Nor do the commands of an aborted EXEC.
         let aborts = |(known, now): &(State, Now)| is_exec && known.has_changed(client, *now);
         let asked = watched.iter().filter(|way| aborts(way)).chain(all.iter().filter(|way| !aborts(way)));
         let mut states: Vec<State> =
@@ -188,7 +191,8 @@ impl State {
         states
     }
 
-    /// The ways in which `keys` may be alive or over at a time of `now`, and what is known of all times then.
+    /// The ways in which `keys` may be alive or expired at a time of `now`, and what is then known of all
+    /// times.
     fn at_times(&self, keys: &BTreeSet<&str>, now: Now) -> Vec<(State, Now)> {
         let mut ways: Vec<(Vec<Seen>, Now)> = vec![(Vec::new(), now)];
         for key in keys {
@@ -206,7 +210,7 @@ impl State {
         ways.into_iter().filter_map(|(seen, now)| Some((self.knowing(&seen, now)?, now))).collect()
     }
 
-    /// After `all` was seen at a time of `now`. None where that cannot be.
+    /// The state after `all` was seen at a time of `now`. None if that is impossible.
     fn knowing(&self, all: &[Seen], now: Now) -> Option<State> {
         let mut known = self.clone();
         for Seen { key, at, is_alive } in all {
@@ -225,7 +229,7 @@ impl State {
         Some(known)
     }
 
-    /// Whether `op` of `client` may do something else at `now` than it would have done at `before`.
+    /// Whether `op` of `client` may behave differently at `now` than at `before`.
     pub fn turns(&self, client: usize, op: &Op, before: u64, now: u64) -> bool {
         let watched = self.watched.keys().filter(|(who, _)| matches!(op, Op::Exec(_)) && *who == client);
         let asked = op.keys().into_iter().chain(watched.map(|(_, key)| key.as_str()));
@@ -233,7 +237,7 @@ impl State {
         op.expires() || ends.any(|at| before < at.to && at.from <= now)
     }
 
-    /// Whether something has changed that `client` watches.
+    /// Whether a key that `client` watches has changed.
     fn has_changed(&self, client: usize, now: Now) -> bool {
         let mut watched = self.watched.iter().filter(|((who, _), _)| *who == client);
         watched.any(|((_, key), before)| *before != self.watchable(key, now))
@@ -251,7 +255,7 @@ impl State {
         }
     }
 
-    /// Whether nobody has changed anything since `before`; who watches what may differ.
+    /// Whether no data has changed since `before`; watched keys may differ.
     pub fn has_data_of(&self, before: &State) -> bool {
         self.keys == before.keys && self.versions == before.versions && self.kept == before.kept
     }
@@ -280,7 +284,7 @@ impl State {
         states
     }
 
-    /// What WATCH remembers: whether the key is there, and its version.
+    /// What WATCH remembers: whether the key exists, and its version.
     fn watchable(&self, key: &str, now: Now) -> (bool, u32) {
         (self.live(key, now).is_some(), self.version(key))
     }

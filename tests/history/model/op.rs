@@ -1,11 +1,11 @@
-//! What a client does at once, and the keys that it touches.
+//! A client's operation, and the keys that it touches.
 //!
-//! A key of database 0 is its name; one of database 2 is `2/name` here, and `2/` stands for all of them: who touches one of them meets whoever
-//! swaps or empties the database.
+//! A key of database 0 is its name; one of database 2 is `2/name` here, and `2/` stands for all of them: an
+//! operation on one of them shares that key with those that swap or flush the database.
 
 use super::Answer;
 
-/// One thing that a client does at once.
+/// One operation of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
     One(Vec<String>),
@@ -14,7 +14,7 @@ pub enum Op {
     Exec(Vec<Vec<String>>),
 }
 
-/// Commands that change nothing, whatever they find.
+/// Commands that never change anything.
 const READS: [&str; 11] = [
     "GET",
     "EXISTS",
@@ -35,11 +35,12 @@ const VAIN: [&str; 13] = [
     "FORGET",
 ];
 
-/// Words that say that a key is to expire.
+/// Words that set an expiry.
 const EXPIRE: [&str; 4] = ["PX", "EX", "PEXPIRE", "EXPIRE"];
 
 impl Op {
-    /// Whether this answer says that it changed nothing, apart from what its client watches. None: the answer is not known.
+    /// Whether this answer shows that it changed nothing, apart from the keys its client watches. None: the
+    /// answer is not known.
     pub fn changed_nothing(&self, answer: Option<&Answer>) -> bool {
         let one = |(argv, answer): (&Vec<String>, Option<&Answer>)| {
             let is_vain = matches!(answer, Some(Answer::Int(0) | Answer::Nil));
@@ -66,7 +67,7 @@ impl Op {
         }
     }
 
-    /// The keys that it touches. None: it is about its connection alone.
+    /// The keys that it touches. None: it concerns only its connection.
     pub fn keys(&self) -> Vec<&str> {
         let words: Vec<&str> = match self {
             Op::One(argv) => key_words(argv),
@@ -83,7 +84,7 @@ fn key_words(argv: &[String]) -> Vec<&str> {
     key_places(argv).into_iter().map(|n| argv[n].as_str()).collect()
 }
 
-/// Which words are keys.
+/// The positions of keys among the words.
 fn key_places(argv: &[String]) -> Vec<usize> {
     match argv[0].as_str() {
         "SELECT" => vec![],
@@ -91,13 +92,13 @@ fn key_places(argv: &[String]) -> Vec<usize> {
         "SINTERSTORE" | "SUNIONSTORE" | "SDIFFSTORE" => (1..argv.len()).collect(),
         "BITOP" => (2..argv.len()).collect(),
         "MSET" => (1..argv.len()).step_by(2).collect(),
-        // The id is a key too: it has a value that others find.
+        // The id is a key too: its value is visible to others.
         "ONCE" => key_places(&argv[2..]).into_iter().map(|n| n + 2).chain([1]).collect(),
         _ => vec![1],
     }
 }
 
-/// What is asked in database `db`, with keys that say where they are.
+/// The command as run in database `db`, with keys that include their database.
 pub fn placed(argv: &[String], db: u8) -> Vec<String> {
     let mut argv = argv.to_vec();
     let of = |db: &str, key: &str| if db == "0" { key.to_owned() } else { format!("{db}/{key}") };

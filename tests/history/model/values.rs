@@ -1,30 +1,32 @@
-//! Values as the model holds them, small enough that a search may keep thousands of states: members as bits, long strings as runs.
+//! Values in the model, small enough that a search may keep thousands of states: members as bits, long
+//! strings as runs.
 //!
-//! Words of commands are as short. `i<n>+<count>` stands for so many integers, each of which fills a container of its own, so that some
-//! hundred of them are a chunk; `~<letter><count>` for a letter so many times, so that a few words are pieces of a string.
+//! Words of commands are equally short. `i<n>+<count>` stands for that many integers, each of which fills a
+//! container of its own, so that a few hundred of them are a chunk; `~<letter><count>` for a letter repeated
+//! that often, so that a few words are pieces of a string.
 
 use std::fmt;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// First place and number of the members that are named by a letter, and of the integers.
+/// The first bit and the number of the members that are named by a letter, and of the integers.
 const NAMES: [(char, usize, usize); 2] = [('x', 0, 16), ('m', 16, 1008)];
 const INTEGERS: usize = 1024;
 /// Integer `n` is `n << CONTAINER`.
 const CONTAINER: u32 = 16;
-/// Replies of more bytes are compared as runs.
+/// Longer replies, in bytes, are compared as runs.
 const SHORT: usize = 64;
 
-/// A member's place among all that a history may have.
+/// A member's bit among all that a history may have.
 fn place(name: &str) -> usize {
     if let Ok(integer) = name.parse::<usize>() {
-        assert_eq!(integer % (1 << CONTAINER), 0, "a member that nobody adds: {name}");
+        assert_eq!(integer % (1 << CONTAINER), 0, "a member that no client adds: {name}");
         return INTEGERS + (integer >> CONTAINER);
     }
     let found = NAMES.iter().find_map(|(letter, from, most)| {
         let n: usize = name.strip_prefix(*letter)?.parse().ok()?;
         (n < *most).then_some(from + n)
     });
-    found.unwrap_or_else(|| panic!("a member that nobody adds: {name}"))
+    found.unwrap_or_else(|| panic!("a member that no client adds: {name}"))
 }
 
 fn name(place: usize) -> String {
@@ -35,13 +37,13 @@ fn name(place: usize) -> String {
     format!("{letter}{}", place - from)
 }
 
-/// The first integer and the number of them, of a word that stands for several.
+/// The first integer and the number of integers of a word that stands for several.
 fn integers(word: &str) -> Option<(usize, usize)> {
     let (first, count) = word.strip_prefix('i')?.split_once('+')?;
     Some((first.parse().ok()?, count.parse().ok()?))
 }
 
-/// What is sent for a word.
+/// The arguments sent for a word.
 pub fn sent(word: &str) -> Vec<Vec<u8>> {
     if let Some((first, count)) = integers(word) {
         return (first..first + count).map(|n| (n << CONTAINER).to_string().into_bytes()).collect();
@@ -52,12 +54,12 @@ pub fn sent(word: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// A set's members, a bit each, without zeroes at the end.
+/// A set's members, one bit each, without zeroes at the end.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Members(Vec<u64>);
 
 impl Members {
-    /// Those of words, as [`sent`] sends them.
+    /// The members of words, as [`sent`] sends them.
     pub fn of<'w>(words: impl IntoIterator<Item = &'w str>) -> Self {
         let mut members = Members::default();
         for place in words.into_iter().flat_map(places) {
@@ -91,7 +93,7 @@ impl Members {
         self.has(place(name))
     }
 
-    /// For each member of a word whether it is there.
+    /// For each member of a word whether it is in the set.
     pub fn which(&self, word: &str) -> Vec<bool> {
         places(word).into_iter().map(|place| self.has(place)).collect()
     }
@@ -142,12 +144,12 @@ fn places(word: &str) -> Vec<usize> {
     }
 }
 
-/// A string as runs of equal bytes, of which no two neighbours have the same.
+/// A string as runs of equal bytes; neighbouring runs differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Text(Vec<(u8, usize)>);
 
 impl Text {
-    /// Of a word, as [`sent`] sends it.
+    /// The text of a word, as [`sent`] sends it.
     pub fn new(word: &str) -> Self {
         Self::of_word(word).unwrap_or_else(|| Self::of(word.as_bytes()))
     }
@@ -181,7 +183,7 @@ impl Text {
         self.0.iter().flat_map(|(byte, n)| std::iter::repeat_n(*byte, *n)).collect()
     }
 
-    /// The bytes from `from` up to `to`, as far as they are there.
+    /// The bytes from `from` up to `to`, as far as they exist.
     pub fn range(&self, from: usize, to: usize) -> Self {
         let (mut at, mut part) = (0, Text::default());
         for (byte, n) in &self.0 {
@@ -191,7 +193,7 @@ impl Text {
         part
     }
 
-    /// With `patch` at `offset`, behind zeroes where it was shorter. No bytes change nothing.
+    /// With `patch` at `offset`, after zeroes where it was shorter. An empty patch changes nothing.
     pub fn patched(&self, offset: usize, patch: &Self) -> Self {
         if patch.0.is_empty() {
             return self.clone();
@@ -203,7 +205,7 @@ impl Text {
         text
     }
 
-    /// Bit by bit, as long as the longer one; the shorter one goes on with zeroes.
+    /// Combined bit by bit, as long as the longer one; the shorter one continues with zeroes.
     pub fn combined(&self, other: &Self, combine: fn(u8, u8) -> u8) -> Self {
         let (mut text, mut at) = (Text::default(), 0);
         let (ours, theirs) = (self.ends(), other.ends());
@@ -218,7 +220,7 @@ impl Text {
         text
     }
 
-    /// Where each run ends, and its byte.
+    /// The end of each run, and its byte.
     fn ends(&self) -> Vec<(usize, u8)> {
         let mut end = 0;
         let run = |(byte, n): &(u8, usize)| {
@@ -228,7 +230,7 @@ impl Text {
         self.0.iter().map(run).collect()
     }
 
-    /// What DIGEST answers.
+    /// The reply of DIGEST.
     pub fn digest(&self) -> String {
         format!("{:016x}", xxh3_64(&self.bytes()))
     }
@@ -237,7 +239,7 @@ impl Text {
         String::from_utf8(self.bytes()).unwrap().parse().unwrap()
     }
 
-    /// For people, and for comparing: of a long one its runs.
+    /// For messages and comparisons: a long text as its runs.
     pub fn shown(&self) -> String {
         if self.len() <= SHORT {
             return String::from_utf8_lossy(&self.bytes()).into_owned();

@@ -1,4 +1,4 @@
-// Package drive is what the Go programs share: their arguments, the order of their cases, and how the server is started again.
+// Package drive is shared by the Go programs: their arguments, the order of their cases, and the restart of the server.
 package drive
 
 import (
@@ -19,13 +19,13 @@ var (
 	control  = os.Args[4]
 )
 
-// Case is a part of what a program does, by the name that libraries.rs looks for.
+// Case is a part of a program, with the name that libraries.rs expects.
 type Case struct {
 	Name string
 	Run  func()
 }
 
-// Run runs all cases in order; the first that fails ends the program.
+// Run runs all cases in order; the first failure ends the program.
 func Run(library string, cases []Case) {
 	time.AfterFunc(230*time.Second, func() { panic("too slow") })
 	for _, c := range cases {
@@ -41,34 +41,34 @@ func Ok(err error) {
 	}
 }
 
-// Get is the value of a call that must not fail.
+// Get returns the value of a call that must not fail.
 func Get[T any](value T, err error) T {
 	Ok(err)
 	return value
 }
 
-// Equal fails where the two differ.
+// Equal fails if the two differ.
 func Equal[T any](seen, expected T) {
 	if !reflect.DeepEqual(seen, expected) {
 		panic(fmt.Sprintf("%v, expected %v", seen, expected))
 	}
 }
 
-// Fails fails unless the error holds the text.
+// Fails fails unless the error contains the text.
 func Fails(err error, text string) {
 	if err == nil || !strings.Contains(err.Error(), text) {
 		panic(fmt.Sprintf("%v, expected %s", err, text))
 	}
 }
 
-// Sorted is a sorted copy.
+// Sorted returns a sorted copy.
 func Sorted(items []string) []string {
 	copied := append([]string{}, items...)
 	sort.Strings(copied)
 	return copied
 }
 
-// Until waits until it holds, 20 s at most.
+// Until waits until the condition holds, for at most 20 s.
 func Until(what string, holds func() bool) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if holds() {
@@ -78,7 +78,7 @@ func Until(what string, holds func() bool) {
 	panic("never: " + what)
 }
 
-// Restart has the server killed and started again.
+// Restart has the server killed and restarted.
 func Restart() {
 	Ok(os.WriteFile(filepath.Join(control, "restart"), nil, 0o600))
 	Until("a new server", func() bool {

@@ -1,4 +1,4 @@
-// What an application does with go-redis. Usage: goredis PORT PASSWORD PROTOCOL CONTROL.
+// An application's use of go-redis. Usage: goredis PORT PASSWORD PROTOCOL CONTROL.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// What an application does with rueidis, its client-side caching too. Usage: rueidis PORT PASSWORD PROTOCOL CONTROL.
+// An application's use of rueidis, including its client-side caching. Usage: rueidis PORT PASSWORD PROTOCOL CONTROL.
 package main
 
 import (
@@ -29,7 +29,7 @@ func connect(changes ...func(*rueidis.ClientOption)) rueidis.Client {
 	return drive.Get(rueidis.NewClient(option(changes...)))
 }
 
-// do sends words as they are.
+// do sends words unchanged.
 func do(client rueidis.CoreClient, words ...string) rueidis.RedisResult {
 	return client.Do(ctx, client.B().Arbitrary(words...).Build())
 }
@@ -147,7 +147,7 @@ func count(items *rueidis.Scanner) int {
 	return len(seen)
 }
 
-// hear subscribes to "news" and "n*" and sends what comes.
+// hear subscribes to "news" and "n*" and forwards the messages.
 func hear(client rueidis.Client) chan string {
 	heard := make(chan string, 100)
 	note := func(m rueidis.PubSubMessage) { heard <- m.Pattern + " " + m.Channel + " " + m.Message }
@@ -169,7 +169,7 @@ func messages() {
 	defer client.Close()
 	heard := hear(client)
 	drive.Until("both", func() bool { return publish(client, "hello") == 2 })
-	// Tries before that may have been heard by one of the two.
+	// One of the two may have received earlier attempts.
 	seen := map[string]bool{}
 	drive.Until("the message", func() bool { seen[<-heard] = true; return len(seen) == 2 })
 	drive.Equal(seen, map[string]bool{" news hello": true, "n* news hello": true})
@@ -190,7 +190,7 @@ func startingAgain() {
 	drive.Until("the message", func() bool { return <-heard == "n* news again" })
 }
 
-// A value comes from the client's memory until another client writes it.
+// A value comes from the client's cache until another client writes it.
 func cached() {
 	client, other := connect(), connect()
 	defer client.Close()

@@ -1,9 +1,10 @@
-//! What the Rust programs share: their arguments PORT PASSWORD PROTOCOL CONTROL, their cases, and how the server is started again.
+//! Shared by the Rust programs: their arguments PORT PASSWORD PROTOCOL CONTROL, their cases, and the restart
+//! of the server.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What the program was called with.
+/// The program's arguments.
 #[derive(Clone)]
 pub struct Drive {
     pub port: u16,
@@ -20,19 +21,19 @@ impl Drive {
         Drive { port, password: arg(2), protocol, control: arg(4).into(), library }
     }
 
-    /// A case is done.
+    /// Reports a finished case.
     pub fn did(&self, case: &str) {
         println!("{} RESP{}: {case}", self.library, self.protocol);
     }
 
-    /// Has the server killed and started again.
+    /// Has the server killed and restarted.
     pub async fn restart(&self) {
         std::fs::write(self.control.join("restart"), "").unwrap();
         until("a new server", async || self.control.join("restarted").exists()).await;
     }
 }
 
-/// Waits until it holds, 20 s at most.
+/// Waits until the condition holds, for at most 20 s.
 pub async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     let since = Instant::now();
     while !holds().await {
@@ -41,13 +42,13 @@ pub async fn until(what: &str, holds: impl AsyncFn() -> bool) {
     }
 }
 
-/// The call must have failed with this text.
+/// Fails unless the call failed with this text.
 pub fn fails<T, E: std::fmt::Display>(text: &str, result: Result<T, E>) {
     let error = result.err().unwrap_or_else(|| panic!("expected {text}")).to_string();
     assert!(error.contains(text), "{error}, expected {text}");
 }
 
-/// Bytes of every value.
+/// A string of all 256 bytes.
 pub fn every_byte() -> Vec<u8> {
     (0..=255).cycle().take(256_000).collect()
 }

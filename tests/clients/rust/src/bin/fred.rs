@@ -1,4 +1,4 @@
-//! What an application does with fred.
+//! An application's use of fred.
 
 use fred::clients::SubscriberClient;
 use fred::prelude::*;
@@ -121,7 +121,7 @@ async fn scans(client: &Client) {
     assert_eq!(members.map(|page| page.len()).fold(0, async |sum, n| sum + n).await, 500);
 }
 
-/// A client that listens to "news" and "n*".
+/// A client that subscribes to "news" and "n*".
 async fn listener(drive: &Drive) -> SubscriberClient {
     let reader = builder(drive).build_subscriber_client().unwrap();
     reader.init().await.unwrap();
@@ -134,7 +134,7 @@ async fn listener(drive: &Drive) -> SubscriberClient {
 async fn messages(drive: &Drive, client: &Client) {
     let reader = listener(drive).await;
     let mut heard = reader.message_rx();
-    // SUBSCRIBE does not wait for its confirmation, so one of the two may hear more than one.
+    // SUBSCRIBE does not wait for its confirmation, so one of the two may receive an extra message.
     until("both", async || client.publish::<i64, _, _>("news", "hello").await.unwrap() == 2).await;
     let mut kinds = HashSet::new();
     while kinds.len() < 2 {
@@ -145,7 +145,7 @@ async fn messages(drive: &Drive, client: &Client) {
     reader.quit().await.unwrap();
 }
 
-/// Fred keeps no values, but tells which it would have to forget.
+/// Fred keeps no values, but reports the keys that a cache would have to drop.
 async fn cached(client: &Client, other: &Client) {
     let mut forget = client.invalidation_rx();
     client.start_tracking(Vec::<String>::new(), false, false, false, false).await.unwrap();
@@ -153,8 +153,8 @@ async fn cached(client: &Client, other: &Client) {
         let () = other.set("cached", n, None, None, false).await.unwrap();
         assert_eq!(client.get::<i64, _>("cached").await.unwrap(), n);
         let () = other.set("cached", -1, None, None, false).await.unwrap();
-        let told = tokio::time::timeout(Duration::from_secs(20), forget.recv()).await;
-        assert_eq!(told.expect("an invalidation").unwrap().keys, [Key::from("cached")]);
+        let invalidation = tokio::time::timeout(Duration::from_secs(20), forget.recv()).await;
+        assert_eq!(invalidation.expect("an invalidation").unwrap().keys, [Key::from("cached")]);
     }
     client.stop_tracking().await.unwrap();
 }

@@ -1,4 +1,5 @@
-//! What an application does with redis-rs: plain connections, a pool of r2d2, and the connection manager, which connects again by itself.
+//! An application's use of redis-rs: plain connections, a pool of r2d2, and the connection manager, which
+//! reconnects by itself.
 
 use futures_util::StreamExt;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -41,11 +42,11 @@ fn names(drive: &Drive) {
     fails("NoPerm", reader.get::<_, Option<String>>("k").map_err(|e| format!("{e:?}")));
     fails("NoPerm", reader.set::<_, _, ()>("r:1", "v").map_err(|e| format!("{e:?}")));
     let wrong = client(drive, settings(drive).set_password("wrong")).get_connection();
-    // After AUTH the client says so in words of its own.
+    // After AUTH the client reports the error in its own words.
     let refusal = if drive.protocol == 3 { "WRONGPASS" } else { "AuthenticationFailed" };
     fails(refusal, wrong.map_err(|e| format!("{e:?}")));
-    let nobody = client(drive, settings(drive)).get_connection();
-    fails("NOAUTH", nobody.and_then(|mut con| con.ping::<String>()).map_err(|e| format!("{e:?}")));
+    let unauthenticated = client(drive, settings(drive)).get_connection();
+    fails("NOAUTH", unauthenticated.and_then(|mut con| con.ping::<String>()).map_err(|e| format!("{e:?}")));
     assert_eq!(con.acl_deluser::<_, i64>(&["reader"]).unwrap(), 1);
 }
 
@@ -84,7 +85,7 @@ fn pipelines(con: &mut Connection) {
     assert_eq!(replies, (1..=1000).collect::<Vec<_>>());
 }
 
-/// Tried until nobody has written in between: twice.
+/// Retried until no other client writes in between: twice.
 fn transactions(con: &mut Connection, other: &mut Connection) {
     let mut tries = 0;
     let done: RedisResult<(i64, String)> = redis::transaction(con, &["w"], |con, pipe| {
@@ -126,7 +127,7 @@ fn messages(drive: &Drive, con: &mut Connection) {
     assert_eq!(heard, HashSet::from(expected));
 }
 
-/// A value comes from the client's memory until another client writes it.
+/// A value comes from the client's cache until another client writes it.
 async fn cached(drive: &Drive, other: &mut Connection) {
     let config = AsyncConnectionConfig::new().set_cache_config(CacheConfig::new());
     let client = usual(drive).get_multiplexed_async_connection_with_config(&config).await.unwrap();
@@ -149,7 +150,7 @@ async fn manager(drive: &Drive, config: ConnectionManagerConfig) -> ConnectionMa
     usual(drive).get_connection_manager_with_config(config).await.unwrap()
 }
 
-/// In RESP3 the manager subscribes again; in RESP2 there is nothing that would.
+/// In RESP3 the manager resubscribes; in RESP2 it does not.
 async fn starting_again(drive: &Drive) {
     let writer = manager(drive, ConnectionManagerConfig::new()).await;
     let () = writer.clone().set("kept", "1").await.unwrap();
@@ -161,18 +162,18 @@ async fn starting_again(drive: &Drive) {
         assert!(before.on_message().next().await.is_none());
         return until("an answer", answers).await;
     }
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    let config = ConnectionManagerConfig::new().set_push_sender(tell).set_automatic_resubscription();
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let config = ConnectionManagerConfig::new().set_push_sender(sender).set_automatic_resubscription();
     let mut reader = manager(drive, config).await;
     reader.subscribe("news").await.unwrap();
     drive.restart().await;
     until("an answer", answers).await;
     let listens = reader.clone();
-    // Its connection is opened again by its next command.
+    // The next command reopens its connection.
     until("the reader", async || listens.clone().ping::<String>().await.is_ok()).await;
     until("the subscription", async || writer.clone().publish::<_, _, i64>("news", "again").await == Ok(1))
         .await;
-    while told.recv().await.unwrap().kind != redis::PushKind::Message {}
+    while received.recv().await.unwrap().kind != redis::PushKind::Message {}
 }
 
 fn main() {

@@ -1,7 +1,9 @@
-//! Hazard: an attempt that runs again tells its messages again, or one whose result was unknown at first never tells them.
+//! Hazard: a retried attempt publishes its messages again, or one with a result unknown at first never
+//! publishes them.
 //!
-//! Clients EXEC and PUBLISH over a store that conflicts, ages, and answers `Unknown` for commits that were applied, were not, or are
-//! applied a little later. What a subscriber hears is compared with what was acknowledged.
+//! Clients EXEC and PUBLISH on a store that conflicts, ages out transactions, and answers `Unknown` for
+//! commits that were applied, were not, or are applied a little later. A subscriber's messages are compared
+//! with the acknowledged commands.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing)]
 
@@ -30,7 +32,7 @@ async fn run(exec: &Executor, lines: &[String], multi: bool) -> Vec<Reply> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_acknowledged_is_told_once() {
+async fn acknowledged_changes_are_published_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let seed = Env::system().rng().u64();
     println!("seed {seed}");
@@ -68,7 +70,7 @@ async fn what_is_acknowledged_is_told_once() {
     }
     let counts = faulty.counts();
     assert!(counts.unknown_applied > 0 && counts.conflicts > 0, "{counts:?}");
-    let mut told: BTreeMap<String, usize> = BTreeMap::new();
+    let mut received: BTreeMap<String, usize> = BTreeMap::new();
     let mut last = BTreeMap::new();
     for message in listens.take(usize::MAX) {
         let Reply::Message(parts) = &message else { continue };
@@ -81,18 +83,21 @@ async fn what_is_acknowledged_is_told_once() {
             && client != "log"
         {
             let before = last.insert(client.to_owned(), round);
-            assert!(before.is_none_or(|before| before < round), "order of one client: {text}");
+            assert!(
+                before.is_none_or(|before| before < round),
+                "one client's messages must be in order: {text}"
+            );
         }
-        *told.entry(text).or_default() += 1;
+        *received.entry(text).or_default() += 1;
     }
     for n in 0..CLIENTS {
-        assert_eq!(told.remove(&format!("log:{n}")), Some(ROUNDS), "events of a key");
+        assert_eq!(received.remove(&format!("log:{n}")), Some(ROUNDS), "each key must have its events");
         for round in 0..ROUNDS {
-            assert_eq!(told.remove(&format!("{n}:{round}")), Some(1), "message {n}:{round}");
+            assert_eq!(received.remove(&format!("{n}:{round}")), Some(1), "message {n}:{round}");
         }
     }
-    assert_eq!(told, BTreeMap::new(), "and nothing else");
+    assert_eq!(received, BTreeMap::new(), "no other message may be published");
     faulty.set_rates(FaultRates::default());
-    let report = check(&server.store, &mut |_, _| {}).await.expect("it is read");
+    let report = check(&server.store, &mut |_, _| {}).await.expect("the check must read the store");
     assert!(report.is_sound(), "{report}");
 }
