@@ -370,7 +370,8 @@ fn the_client_that_asked_for_too_much_is_closed_not_the_receiver() {
     target.line("SUBSCRIBE __redis__:invalidate news");
     target.read().unwrap();
     assert_eq!(client.line(&format!("CLIENT TRACKING ON BCAST REDIRECT {id}")), ok());
-    let pairs = (0..100).flat_map(|n| [format!("{n:03}{}", "x".repeat(8000)), String::new()]);
+    // Few enough that a cluster publishes their names: it sends null for more than 256 kB.
+    let pairs = (0..25).flat_map(|n| [format!("{n:03}{}", "x".repeat(8000)), String::new()]);
     let argv: Vec<String> = std::iter::once("MSET".to_owned()).chain(pairs).collect();
     let mut received = 0;
     while info(&mut other, "client_output_buffer_limit_disconnections") == 0 {
