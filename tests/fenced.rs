@@ -202,8 +202,9 @@ async fn a_long_command_finishes_beside_flushes_and_swaps() {
     }
     times.sort();
     println!("pace {pace:?}, an MSET alone {alone:?}, beside flushes and swaps {times:?}");
-    assert!(times[2] < alone * 5 + pace * MEDIAN.1, "{times:?}, alone {alone:?}");
-    assert!(times[4] < alone * 7 + pace * LONGEST.1, "{times:?}, alone {alone:?}");
+    // An attempt is short beside the waits between attempts.
+    assert!(times[2] < alone * 12 + pace * MEDIAN.1, "{times:?}, alone {alone:?}");
+    assert!(times[4] < alone * 16 + pace * LONGEST.1, "{times:?}, alone {alone:?}");
     stop.store(true, Ordering::Relaxed);
     for other in others {
         other.await.unwrap();

@@ -370,14 +370,16 @@ impl LocalTx {
         self.late_view().await
     }
 
-    /// The view for a read of one row. Yields, and checks the age, only once in [`LOOKED`] reads, because the
-    /// clock costs a tenth of such a read. A commit checks the age again; until then an old snapshot is as
-    /// good as a young one.
+    /// The view for a read of one row. Checks the age only once in [`LOOKED`] reads, because the clock costs a
+    /// tenth of such a read. A commit checks it again; until then an old snapshot is as good as a young one.
     async fn point_view(&self) -> StoreResult<&SnapshotView> {
         let reads = self.reads.load(Ordering::Relaxed);
         self.reads.store(reads.wrapping_add(1), Ordering::Relaxed);
         match &self.begun.view {
-            Ok(view) if !reads.is_multiple_of(LOOKED) => Ok(view),
+            Ok(view) if !reads.is_multiple_of(LOOKED) => {
+                tokio::task::coop::consume_budget().await;
+                Ok(view)
+            }
             _ => self.view().await,
         }
     }
