@@ -3,8 +3,8 @@
 //! Requests have the form of RESP2 even after HELLO 3. `decode_range` returns the positions of the arguments
 //! in a shared [`Bytes`]: no argument is copied. On its own it recurses on nested arrays, accepts frames that
 //! are no requests, and restarts at the first byte whenever something is missing; so [`Scan`] runs first, and
-//! it sees only complete, valid requests. Short ones it does not see: to find the arguments of a GET again
-//! takes it 1100 instructions, an eighth of all that a GET costs; [`short`] takes 150.
+//! it sees only complete, valid requests. Requests of few arguments do not pass through it but through
+//! [`short`]: for a GET, `decode_range` takes 1100 of 8400 instructions.
 //!
 //! Replies are not encoded by `redis-protocol`, whose encoders require a tree of frames and fill the buffer
 //! with zeros before they write; see [`super::encode`].
