@@ -265,9 +265,7 @@ impl Attempts {
                 Err(Halt::Store(e @ StoreError::TooLarge)) if width == 1 => {
                     return self.give_up(jobs, &open, 1, e.into());
                 }
-                Err(Halt::Store(e)) if may_succeed(&e) && !deadline.is_over(&e) => {
-                    self.server.telemetry.on_retry(&e);
-                    deadline.note_retry(&e);
+                Err(Halt::Store(e)) if deadline.retries(&self.server, &e) => {
                     if splits(&e, tries) && !self.too_late {
                         width = 1;
                     }
@@ -450,11 +448,6 @@ impl Attempts {
     }
 }
 
-/// Whether another attempt can help.
-fn may_succeed(e: &StoreError) -> bool {
-    e.is_retryable() || e.may_have_committed() || e.is_away() || *e == StoreError::TooLarge
-}
-
 /// Whether the front job, which failed with `e`, exceeds the size or time of a transaction and can be
 /// prebuilt.
 fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
@@ -517,17 +510,6 @@ mod tests {
 
     fn jobs(lines: &[&str]) -> VecDeque<Job> {
         lines.iter().map(|line| job(unit(&[line]), Duration::ZERO).0).collect()
-    }
-
-    #[test]
-    fn which_errors_another_attempt_helps_against() {
-        use StoreError::*;
-        for e in [Conflict, TooOld, Unknown, TooLarge, Unavailable(String::new())] {
-            assert!(may_succeed(&e), "{e:?}");
-        }
-        for e in [Corrupt(String::new()), ReadOnly(String::new()), ReplyTooLarge(1), KeyTooLarge(1)] {
-            assert!(!may_succeed(&e), "{e:?}");
-        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The retry deadline: how long a unit is retried.
+//! The retry deadline: whether a client's unit is tried again after an attempt failed, and for how long. A lane's
+//! batch, a read and a WATCH all ask here; background work asks `store::retry`.
 //!
 //! **The store does not answer**: `store-timeout` from the unit's arrival. Time spent queued behind units
 //! that got no answer counts, so that all of them fail after about that time (an eighth more at most), not
@@ -21,6 +22,11 @@ use std::time::Duration;
 
 /// How long to wait for the store before answering a unit that does not need it.
 const SHORT: Duration = Duration::from_secs(1);
+/// Attempts before a unit that runs alone gets the error of a store that answers: a transaction that is always
+/// too old does not fit into 5 s.
+const MIN_ATTEMPTS: u32 = 3;
+/// The pause before retrying a store that is unreachable or rejects transactions because of load.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The retry deadline of units that are tried together.
 pub(super) struct Deadline {
@@ -39,6 +45,8 @@ pub(super) struct Deadline {
     long: bool,
     /// An attempt got no answer.
     away: bool,
+    /// The attempts that another one followed.
+    failed: u32,
 }
 
 impl Deadline {
@@ -47,7 +55,8 @@ impl Deadline {
         let clock = server.env.clock.clone();
         let began = clock.monotonic();
         let timeout = server.config.get().store_timeout();
-        Deadline { clock, timeout, began, since, attempt: began, slow: false, long: false, away: false }
+        let (slow, long, away) = (false, false, false);
+        Deadline { clock, timeout, began, since, attempt: began, slow, long, away, failed: 0 }
     }
 
     /// The deadline of a unit that can be answered without the store.
@@ -56,8 +65,32 @@ impl Deadline {
         Deadline { timeout: deadline.timeout.min(SHORT), ..deadline }
     }
 
+    /// Whether another attempt at a batch follows one that failed with `e`: it can help, if only because a batch
+    /// that is too large can be split, and there is time for it. Records that it follows.
+    pub(super) fn retries(&mut self, server: &Server, e: &StoreError) -> bool {
+        let follows = (may_succeed(e) || *e == StoreError::TooLarge) && !self.is_over(e);
+        if follows {
+            self.note_retry(server, e);
+        }
+        follows
+    }
+
+    /// After an attempt at a unit that runs alone failed with `e`: returns once the next may begin, or with the
+    /// error for the client.
+    pub(super) async fn on_error(&mut self, server: &Server, e: StoreError) -> Result<(), StoreError> {
+        let is_early = e.is_retryable() && self.failed + 1 < MIN_ATTEMPTS;
+        if !may_succeed(&e) || self.is_over(&e) && !is_early {
+            return Err(self.final_error(e));
+        }
+        self.note_retry(server, &e);
+        if self.failed > 1 || !e.is_retryable() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
     /// Whether no time is left for another attempt after one failed with `e`.
-    pub(super) fn is_over(&self, e: &StoreError) -> bool {
+    fn is_over(&self, e: &StoreError) -> bool {
         let from = if unanswered(e) { self.since } else { self.began };
         if e.is_retryable() && !self.long && self.was_long() {
             return false;
@@ -77,7 +110,13 @@ impl Deadline {
     }
 
     /// Records that another attempt follows one that failed with `e`.
-    pub(super) fn note_retry(&mut self, e: &StoreError) {
+    fn note_retry(&mut self, server: &Server, e: &StoreError) {
+        server.telemetry.on_retry(e);
+        self.note(e);
+    }
+
+    fn note(&mut self, e: &StoreError) {
+        self.failed += 1;
         self.slow |= self.was_slow(e);
         self.long |= self.was_long();
         self.away |= unanswered(e);
@@ -117,6 +156,11 @@ impl Deadline {
     }
 }
 
+/// Whether another attempt at the same can help.
+fn may_succeed(e: &StoreError) -> bool {
+    e.is_retryable() || unanswered(e)
+}
+
 fn unanswered(e: &StoreError) -> bool {
     e.is_away() || e.may_have_committed()
 }
@@ -137,6 +181,7 @@ mod tests {
             slow: false,
             long: false,
             away: false,
+            failed: 0,
         }
     }
 
@@ -145,13 +190,25 @@ mod tests {
     }
 
     #[test]
+    fn which_errors_another_attempt_helps_against() {
+        use StoreError::*;
+        for e in [Conflict, TooOld, Unknown, Unavailable(String::new())] {
+            assert!(may_succeed(&e), "{e:?}");
+        }
+        for e in [TooLarge, Corrupt(String::new()), ReadOnly(String::new()), ReplyTooLarge(1), KeyTooLarge(1)]
+        {
+            assert!(!may_succeed(&e), "{e:?}");
+        }
+    }
+
+    #[test]
     fn a_slow_command_does_not_blame_a_silent_store() {
         let mut deadline = deadline();
-        deadline.note_retry(&StoreError::Conflict);
+        deadline.note(&StoreError::Conflict);
         assert_eq!(deadline.final_error(silent()), silent());
         deadline.clock.advance(MAX_AGE);
         assert_eq!(deadline.final_error(StoreError::TooOld), StoreError::TooOld);
-        deadline.note_retry(&StoreError::TooOld);
+        deadline.note(&StoreError::TooOld);
         assert_eq!(deadline.final_error(silent()), StoreError::TooOld);
         assert_eq!(deadline.final_error(StoreError::TooLarge), StoreError::TooLarge);
     }
@@ -160,7 +217,7 @@ mod tests {
     fn a_conflict_after_an_outage_blames_the_store() {
         let mut deadline = deadline();
         assert_eq!(deadline.final_error(StoreError::Conflict), StoreError::Conflict);
-        deadline.note_retry(&silent());
+        deadline.note(&silent());
         assert!(matches!(deadline.final_error(StoreError::Conflict), StoreError::Unavailable(_)));
     }
 
@@ -172,7 +229,7 @@ mod tests {
             assert!(!deadline.is_over(&e), "{e}");
         }
         assert!(deadline.is_over(&silent()) && deadline.is_over(&StoreError::Unknown));
-        deadline.note_retry(&StoreError::TooOld);
+        deadline.note(&StoreError::TooOld);
         deadline.attempt = deadline.clock.monotonic();
         assert!(deadline.is_over(&StoreError::Conflict) && deadline.is_over(&StoreError::TooOld));
         deadline.clock.advance(MAX_AGE);
@@ -183,7 +240,7 @@ mod tests {
     fn an_attempt_too_old_at_once_blames_the_store() {
         let mut deadline = deadline();
         deadline.clock.advance(MAX_AGE / 5);
-        deadline.note_retry(&StoreError::TooOld);
+        deadline.note(&StoreError::TooOld);
         assert!(matches!(deadline.final_error(StoreError::TooOld), StoreError::Unavailable(_)));
         assert_eq!(deadline.final_error(silent()), silent());
     }

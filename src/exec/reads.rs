@@ -26,11 +26,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 const OPENING: usize = 3;
 /// The most units that share a transaction.
 const MAX_TOGETHER: usize = 256;
-/// Attempts before a reader whose transaction is always too old gets the error: its read does not fit into 5
-/// s.
-const MAX_ATTEMPTS: u32 = 3;
-/// The pause before retrying a store that is unreachable or rejects transactions because of load.
-pub(super) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs the units of `queue`, many per read version, until the queue ends.
 pub(super) async fn serve(server: Arc<Server>, mut queue: mpsc::UnboundedReceiver<Job>) {
@@ -74,7 +69,7 @@ pub(super) async fn run(
     let mut forced = Forced::default();
     let deadline = if unit.is_about_the_server() { Deadline::for_the_server } else { Deadline::new };
     let mut deadline = deadline(server, since);
-    for tries in 1.. {
+    loop {
         let mut client = unit.client.clone();
         let result = match first.take() {
             Some(Ok(mut shared)) => run_in(&mut shared, &unit, &mut client, &mut forced).await,
@@ -87,22 +82,18 @@ pub(super) async fn run(
                 return Done::new(client, replies, lookups).answering(unit);
             }
             Err(Halt::Rerun) => {}
-            Err(Halt::Store(e)) if may_succeed(&e) && has_time(&deadline, &e, tries) => {
-                server.telemetry.on_retry(&e);
-                deadline.note_retry(&e);
-                if tries > 1 || !e.is_retryable() {
-                    tokio::time::sleep(PAUSE).await;
+            Err(Halt::Store(e)) => {
+                if let Err(e) = deadline.on_error(server, e).await {
+                    return without_store(server, unit, forced, deadline, e).await;
                 }
             }
-            Err(Halt::Store(e)) => return without_store(server, unit, forced, deadline, e).await,
             // Only a commit can be forgotten, and nothing queues behind a read.
-            Err(Halt::Forgotten | Halt::TooHeavy) => break,
+            Err(Halt::Forgotten | Halt::TooHeavy) => return failed(unit, StoreError::TooOld),
         }
     }
-    failed(unit, StoreError::TooOld)
 }
 
-/// Answers a unit after the last attempt failed with `e`. Calls about the server run without any database,
+/// Answers a unit for which the store is given up with `e`. Calls about the server run without any database,
 /// even if the store is back by now: the databases that were last read may have been flushed or swapped
 /// since. Everything else gets the error.
 async fn without_store(
@@ -112,7 +103,6 @@ async fn without_store(
     mut deadline: Deadline,
     e: StoreError,
 ) -> Done {
-    let e = deadline.final_error(e);
     if unit.is_about_the_server() && matches!(e, StoreError::Unavailable(_)) {
         let tx = server.store.begin();
         deadline.begin(&tx);
@@ -129,11 +119,6 @@ async fn without_store(
 
 /// The replies, the lookups and the messages.
 type Ran = (Option<Vec<Reply>>, Lookups, Vec<Message>);
-
-/// Whether time is left for another attempt after attempt `tries` failed with `e`.
-fn has_time(deadline: &Deadline, e: &StoreError, tries: u32) -> bool {
-    !deadline.is_over(e) || e.is_retryable() && tries < MAX_ATTEMPTS
-}
 
 async fn attempt(
     server: &Arc<Server>,
@@ -174,11 +159,6 @@ async fn publish(server: &Arc<Server>, published: Vec<Message>) {
             tracing::debug!(?e, "cannot publish the messages of a read-only unit");
         }
     });
-}
-
-/// Whether another attempt at a read-only unit can succeed.
-pub(super) fn may_succeed(e: &StoreError) -> bool {
-    e.is_retryable() || e.is_away()
 }
 
 fn failed(unit: Unit, e: StoreError) -> Done {

@@ -5,7 +5,6 @@
 
 use super::deadline::Deadline;
 use super::executor::Executor;
-use super::reads;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::life::Lives;
@@ -57,14 +56,8 @@ impl Executor {
         let (seen, generation) = loop {
             match self.try_watch(db, keys, &mut deadline).await {
                 Ok(seen) => break seen,
-                Err(Error::Store(e)) if may_succeed(&e) && !deadline.is_over(&e) => {
-                    self.server.telemetry.on_retry(&e);
-                    deadline.note_retry(&e);
-                    if e != StoreError::Conflict {
-                        tokio::time::sleep(reads::PAUSE).await;
-                    }
-                }
-                Err(Error::Store(e)) => return Err(deadline.final_error(e).into()),
+                // Also if it is unknown whether the ghosts were written: the next attempt reads them.
+                Err(Error::Store(e)) => deadline.on_error(&self.server, e).await?,
                 Err(e) => return Err(e),
             }
         };
@@ -126,10 +119,4 @@ impl Executor {
         }
         Ok((seen, generation))
     }
-}
-
-/// Whether another attempt can succeed: also if it is unknown whether the ghosts were written, because the
-/// next attempt reads them.
-fn may_succeed(e: &StoreError) -> bool {
-    reads::may_succeed(e) || e.may_have_committed()
 }
