@@ -32,6 +32,16 @@ impl Cx<'_> {
             let end = (range.1 as usize).min(bytes.len());
             return Ok(Reply::Bulk(bytes.slice((range.0 as usize).min(end)..end)));
         }
+        Box::pin(self.bulk_in_pieces(s, slot, value, range)).await
+    }
+
+    async fn bulk_in_pieces(
+        &self,
+        s: &Scope<'_>,
+        slot: &Slot,
+        value: &Str,
+        range: (u64, u64),
+    ) -> Result<Reply> {
         Ok(match self.long(s, slot, value, range).await? {
             Some(long) => Reply::Long(Box::new(long)),
             None => Reply::Bulk(string::read_range(s, value, range.0, range.1).await?),

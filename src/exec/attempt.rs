@@ -26,7 +26,7 @@
 //! That client then gets the error; later units try the store again, so nothing has to be switched back. An
 //! attempt that may have been applied by then is answered as unknown.
 //!
-//! **Size.** A batch that grows beyond 1 MB or 100 ms is cut; the rest runs next.
+//! **Size.** A batch that grows beyond 1 MB, 2000 rows or 100 ms is cut; the rest runs next.
 
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
@@ -374,7 +374,8 @@ impl Attempts {
             one.published = batch.published() - published;
             published += one.published;
             done.push(one);
-            if tx.size() > MAX_BATCH_BYTES || clock.monotonic() - start > MAX_BATCH_AGE {
+            let is_full = tx.size() > MAX_BATCH_BYTES || tx.nears_large();
+            if is_full || clock.monotonic() - start > MAX_BATCH_AGE {
                 break;
             }
         }

@@ -391,6 +391,9 @@ impl FaultyTx {
     pub(super) fn is_write(&self) -> bool {
         self.inner.is_write()
     }
+    pub(super) fn nears_large(&self) -> bool {
+        self.inner.nears_large()
+    }
     pub(super) fn size(&self) -> usize {
         self.inner.size()
     }

@@ -299,6 +299,15 @@ impl Tx {
     }
     /// The value under `key`.
     pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+        if let Tx::Local(t) = self
+            && let Some(found) = t.get_at_once(key, read)
+        {
+            return found;
+        }
+        // Boxed: a command's future has room for each of its reads, and is copied when it begins.
+        Box::pin(self.get_later(key, read)).await
+    }
+    async fn get_later(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         each!(self, t => t.get(key, read).await)
     }
     /// The values under `keys`, in order: like [`Tx::get`] of each, for many rows that are unlikely to be
@@ -463,6 +472,16 @@ impl Tx {
     /// Bytes of writes and conflict ranges so far.
     pub fn size(&self) -> usize {
         each!(self, t => t.size())
+    }
+    /// Whether more writes should go into another transaction: the embedded engine keeps the rows of a
+    /// transaction of thousands of writes out of its value cache.
+    pub(crate) fn nears_large(&self) -> bool {
+        match self {
+            Tx::Local(t) => t.nears_large(),
+            Tx::Faulty(t) => t.nears_large(),
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => false,
+        }
     }
     /// Does the part of a commit that does not have to block other commits. The commit does it itself if this
     /// was not called.

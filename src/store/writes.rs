@@ -132,6 +132,11 @@ impl Writes {
         self.ops.len() > LARGE
     }
 
+    /// Whether it has half of the effects of a large transaction.
+    pub(super) fn nears_large(&self) -> bool {
+        self.ops.len() > LARGE / 2
+    }
+
     /// Bytes of keys, values and ranges so far.
     pub(super) fn size(&self) -> usize {
         self.size

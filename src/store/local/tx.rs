@@ -76,8 +76,29 @@ impl LocalTx {
     }
 
     pub(in crate::store) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
-        let view = self.point_view().await?;
+        // What the reads at once have not consumed.
+        for _ in 1..LOOKED {
+            tokio::task::coop::consume_budget().await;
+        }
+        let view = self.view().await?;
         with_stored(key, |key| self.get_stored(view, key, read))
+    }
+
+    /// The value under `key`, or None if the caller has to wait: until the store is online, or, once in
+    /// [`LOOKED`] reads, because other tasks may be due. Checks the age only that often, too, because the
+    /// clock costs a tenth of such a read. A commit checks it again; until then an old snapshot is as good as
+    /// a young one.
+    pub(in crate::store) fn get_at_once(&self, key: &[u8], read: Read) -> Option<StoreResult<Option<Bytes>>> {
+        let reads = self.reads.load(Ordering::Relaxed).wrapping_add(1);
+        self.reads.store(reads, Ordering::Relaxed);
+        let view = self.begun.view.as_ref().ok()?;
+        if reads == 1
+            && let Err(e) = self.check_age()
+        {
+            return Some(Err(e));
+        }
+        let at_once = !reads.is_multiple_of(LOOKED);
+        at_once.then(|| with_stored(key, |key| self.get_stored(view, key, read)))
     }
 
     fn get_stored(&self, view: &SnapshotView, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
@@ -294,6 +315,9 @@ impl LocalTx {
     pub(in crate::store) fn is_write(&self) -> bool {
         !self.state.lock().writes.is_empty()
     }
+    pub(in crate::store) fn nears_large(&self) -> bool {
+        self.state.lock().writes.nears_large()
+    }
     pub(in crate::store) fn size(&self) -> usize {
         let state = self.state.lock();
         state.writes.size() + state.reads.size()
@@ -368,20 +392,6 @@ impl LocalTx {
             return Ok(view);
         }
         self.late_view().await
-    }
-
-    /// The view for a read of one row. Checks the age only once in [`LOOKED`] reads, because the clock costs a
-    /// tenth of such a read. A commit checks it again; until then an old snapshot is as good as a young one.
-    async fn point_view(&self) -> StoreResult<&SnapshotView> {
-        let reads = self.reads.load(Ordering::Relaxed);
-        self.reads.store(reads.wrapping_add(1), Ordering::Relaxed);
-        match &self.begun.view {
-            Ok(view) if !reads.is_multiple_of(LOOKED) => {
-                tokio::task::coop::consume_budget().await;
-                Ok(view)
-            }
-            _ => self.view().await,
-        }
     }
 
     /// If the transaction began while the store was offline: waits until it is online.
