@@ -6,7 +6,7 @@
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
 //!    | SnapshotView (snapshot)                 one atomic pointer: version + RocksDB snapshot
 //! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
-//! ValueCache (value_cache)                 values lately written or read, in front of the view
+//! ValueCache (value_cache, rows)           values lately written or read, in front of the view
 //! ```
 //!
 //! Why not RocksDB's own transactions: they validate written keys and chosen points only, not ranges.
@@ -27,6 +27,7 @@ mod reads;
 mod records;
 mod reopen;
 mod room;
+mod rows;
 mod scan;
 mod snapshot;
 mod stall;

@@ -17,14 +17,11 @@
 //! invalid. When the list is full, each shard drops everything (`floor`) before the list is emptied. Readers
 //! check the list first and the shard second, so that they always see one or the other.
 
-use super::conflicts::Identity;
+use super::rows::{Found, Rows};
 use crate::store::Version;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use quick_cache::Weighter;
-use quick_cache::unsync::{Cache, DefaultLifecycle};
-use std::hash::BuildHasherDefault;
 
 /// A power of two.
 const SHARDS: usize = 64;
@@ -35,12 +32,6 @@ const FLOORS: usize = 4096;
 const MAX_CLEARED: usize = 64;
 /// Longer values are not cached: reading them costs more than finding them.
 const MAX_LEN: usize = 16 << 10;
-/// Approximate overhead of an entry, in bytes.
-const OVERHEAD: u64 = 144;
-/// Approximate total size of an entry in bytes: for the initial size of the tables.
-const TYPICAL: u64 = 256;
-
-type Entries = Cache<u64, Entry, Weight, BuildHasherDefault<Identity>>;
 
 /// See the module.
 pub(super) struct ValueCache {
@@ -49,7 +40,7 @@ pub(super) struct ValueCache {
 }
 
 struct Shard {
-    entries: Entries,
+    entries: Rows,
     /// The last version that wrote a key of this shard.
     written: Version,
     /// Entries of earlier versions are invalid.
@@ -61,7 +52,7 @@ struct Shard {
 }
 
 impl Shard {
-    fn is_outdated(&self, hash: u64, entry: &Entry) -> bool {
+    fn is_outdated(&self, hash: u64, entry: Found) -> bool {
         let floor = || self.floors.get(nearby(hash)).copied().unwrap_or_default();
         entry.version < self.floor || entry.version < self.highest && entry.version < floor()
     }
@@ -72,12 +63,6 @@ fn nearby(hash: u64) -> usize {
     (hash >> 46) as usize & (FLOORS - 1)
 }
 
-struct Entry {
-    key: Bytes,
-    version: Version,
-    value: Option<Bytes>,
-}
-
 #[derive(Clone)]
 struct Cleared {
     begin: Bytes,
@@ -86,17 +71,8 @@ struct Cleared {
 }
 
 impl Cleared {
-    fn covers(&self, entry: &Entry) -> bool {
-        entry.version < self.version && self.begin[..] <= entry.key[..] && entry.key[..] < self.end[..]
-    }
-}
-
-#[derive(Clone)]
-struct Weight;
-
-impl Weighter<u64, Entry> for Weight {
-    fn weight(&self, _: &u64, entry: &Entry) -> u64 {
-        OVERHEAD + (entry.key.len() + entry.value.as_ref().map_or(0, Bytes::len)) as u64
+    fn covers(&self, key: &[u8], entry: Found) -> bool {
+        entry.version < self.version && self.begin[..] <= *key && *key < self.end[..]
     }
 }
 
@@ -104,9 +80,9 @@ impl ValueCache {
     /// A cache of at most `bytes`; 0 disables it.
     pub(super) fn new(bytes: usize) -> Self {
         let shards = if bytes == 0 { 0 } else { SHARDS };
-        let entries = || entries(bytes as u64);
         let shard = |_| {
-            Mutex::new(Shard { entries: entries(), written: 0, floor: 0, floors: Vec::new(), highest: 0 })
+            let entries = Rows::new(bytes / SHARDS);
+            Mutex::new(Shard { entries, written: 0, floor: 0, floors: Vec::new(), highest: 0 })
         };
         ValueCache { shards: (0..shards).map(shard).collect(), cleared: ArcSwap::default() }
     }
@@ -114,13 +90,19 @@ impl ValueCache {
     /// The value under `key` for a reader at `version`; None if the cache does not know.
     pub(super) fn get(&self, hash: u64, key: &[u8], version: Version) -> Option<Option<Bytes>> {
         let cleared = self.cleared.load();
-        let shard = self.shard(hash)?.lock();
-        let entry = shard.entries.get(&hash)?;
+        let mut shard = self.shard(hash)?.lock();
+        let entry = shard.entries.find(hash, key)?;
         let known = entry.version <= version
             && !shard.is_outdated(hash, entry)
-            && entry.key[..] == *key
-            && !cleared.iter().any(|c| c.covers(entry));
-        known.then(|| entry.value.clone())
+            && !cleared.iter().any(|c| c.covers(key, entry));
+        if !known {
+            return None;
+        }
+        let value = shard.entries.value(entry);
+        if shard.entries.is_old(entry) {
+            shard.entries.insert(hash, key, entry.version, value.as_ref());
+        }
+        Some(value)
     }
 
     /// The newest value of `key`. Only for the committer, which knows that nothing newer is about to be
@@ -135,10 +117,9 @@ impl ValueCache {
         if value.is_some_and(|v| v.len() > MAX_LEN) {
             return;
         }
-        let entry = Entry { key: Bytes::copy_from_slice(key), version, value: value.cloned() };
         let mut shard = shard.lock();
         if shard.written <= version && shard.floor <= version {
-            shard.entries.insert(hash, entry);
+            shard.entries.insert(hash, key, version, value);
         }
     }
 
@@ -149,9 +130,9 @@ impl ValueCache {
         let mut shard = shard.lock();
         shard.written = version;
         if value.is_some_and(|v| v.len() > MAX_LEN) {
-            shard.entries.remove(&hash);
+            shard.entries.remove(hash);
         } else {
-            shard.entries.insert(hash, Entry { key: key.clone(), version, value: value.cloned() });
+            shard.entries.insert(hash, key, version, value);
         }
     }
 
@@ -161,7 +142,7 @@ impl ValueCache {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
         shard.written = version;
-        shard.entries.remove(&hash);
+        shard.entries.remove(hash);
     }
 
     /// Like [`ValueCache::outdated`], for one of many keys: some other entries become invalid too.
@@ -203,19 +184,13 @@ impl ValueCache {
 
     /// Approximate bytes held.
     pub(super) fn bytes(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.lock().entries.weight()).sum()
+        self.shards.iter().map(|shard| shard.lock().entries.bytes() as u64).sum()
     }
 
     fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
-        // The table inside uses the lowest and highest bits.
+        // The table inside uses the lowest bits and those from 46 on.
         self.shards.get((hash >> 40) as usize & (SHARDS - 1))
     }
-}
-
-fn entries(bytes: u64) -> Entries {
-    let bytes = bytes / SHARDS as u64;
-    let items = (bytes / TYPICAL).max(1) as usize;
-    Cache::with(items, bytes, Weight, BuildHasherDefault::default(), DefaultLifecycle::default())
 }
 
 #[cfg(test)]
@@ -291,19 +266,18 @@ mod tests {
     fn what_is_near_to_what_many_wrote_answers_nobody() {
         let values = ValueCache::new(1 << 20);
         let (near, far) = (7 | 1 << 20, 7 | 1 << 46);
-        for hash in [7, near, far] {
-            values.wrote(hash, &bytes("key"), 5, Some(&bytes("a")));
-        }
+        values.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        values.wrote(near, &bytes("near"), 5, Some(&bytes("a")));
+        values.wrote(far, &bytes("far"), 5, Some(&bytes("a")));
         values.outdated_nearby(7, 6);
-        assert_eq!([7, near].map(|hash| values.get(hash, K, 6)), [None, None]);
-        assert_eq!(values.get(far, K, 6), Some(Some(bytes("a"))));
+        assert_eq!([values.get(7, K, 6), values.get(near, b"near", 6)], [None, None]);
+        assert_eq!(values.get(far, b"far", 6), Some(Some(bytes("a"))));
         values.read(7, K, 5, Some(&bytes("a")));
-        values.read(far, K, 5, Some(&bytes("a")));
         assert_eq!(values.get(7, K, 6), None, "read before it was written");
         values.read(7, K, 6, None);
-        values.wrote(near, &bytes("key"), 7, Some(&bytes("b")));
+        values.wrote(near, &bytes("near"), 7, Some(&bytes("b")));
         assert_eq!(values.get(7, K, 6), Some(None));
-        assert_eq!(values.get(near, K, 7), Some(Some(bytes("b"))));
+        assert_eq!(values.get(near, b"near", 7), Some(Some(bytes("b"))));
     }
 
     #[test]
