@@ -188,7 +188,7 @@ impl ValueCache {
     }
 
     fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
-        // The table inside uses the lowest bits and those from 46 on.
+        // The table inside uses the lowest 24 bits and the highest eight.
         self.shards.get((hash >> 40) as usize & (SHARDS - 1))
     }
 }
