@@ -182,12 +182,17 @@ impl Writes {
 
     pub(super) fn atomic(&mut self, key: Bytes, kind: AtomicKind, operand: Bytes) -> StoreResult<()> {
         self.grow(key.len() + operand.len())?;
-        let effect = match self.own(hash(&key), &key) {
+        let hash = hash(&key);
+        let known = if self.filter.may_have(hash) { self.ops.get_mut(&key) } else { None };
+        if let Some(Op { effect: Effect::Atomic(ops), .. }) = known {
+            chain(ops, kind, operand);
+            return Ok(());
+        }
+        let effect = match self.own(hash, &key) {
             Own::Known(value) => Effect::Set(apply(value.as_deref(), kind, &operand)),
-            Own::Atomic(ops) => Effect::Atomic(chain(ops, kind, operand)),
-            Own::Unknown => Effect::Atomic(vec![(kind, operand)]),
+            Own::Atomic(_) | Own::Unknown => Effect::Atomic(vec![(kind, operand)]),
         };
-        self.put(key, effect, true);
+        self.put_op(key, Op { hash, effect, conflict: true, kept: true });
         Ok(())
     }
 
@@ -263,14 +268,14 @@ impl Writes {
     }
 }
 
-fn chain(mut ops: Vec<(AtomicKind, Bytes)>, kind: AtomicKind, operand: Bytes) -> Vec<(AtomicKind, Bytes)> {
+/// Appends an operation, or merges it with the last.
+fn chain(ops: &mut Vec<(AtomicKind, Bytes)>, kind: AtomicKind, operand: Bytes) {
     match ops.last_mut() {
         Some((last, value)) if *last == kind && value.len() == operand.len() => {
             *value = apply(Some(value), kind, &operand);
         }
         _ => ops.push((kind, operand)),
     }
-    ops
 }
 
 /// The result of one atomic operation: as wide as the operand.

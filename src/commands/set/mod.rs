@@ -64,8 +64,8 @@ async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
     let added = match (prebuilt::result(cx.prebuilt), prebuilt::ids(cx.prebuilt)) {
-        (Some(built), _) => set::prebuild::put_changed(&s, &mut slot, built).await?,
-        (None, Some(ids)) => set::add_ids(&s, &mut slot, args.rest(), ids).await?,
+        (Some(built), _) => Box::pin(set::prebuild::put_changed(&s, &mut slot, built)).await?,
+        (None, Some(ids)) => Box::pin(set::add_ids(&s, &mut slot, args.rest(), ids)).await?,
         (None, None) => set::add(&s, &mut slot, args.rest()).await?,
     };
     if added > 0 {
@@ -89,8 +89,8 @@ async fn srem(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, args.next()?).await?;
     let removed = match (prebuilt::result(cx.prebuilt), prebuilt::ids(cx.prebuilt)) {
-        (Some(built), _) => set::prebuild::put_changed(&s, &mut slot, built).await?,
-        (None, Some(ids)) => set::remove_ids(&s, &mut slot, args.rest(), ids).await?,
+        (Some(built), _) => Box::pin(set::prebuild::put_changed(&s, &mut slot, built)).await?,
+        (None, Some(ids)) => Box::pin(set::remove_ids(&s, &mut slot, args.rest(), ids)).await?,
         (None, None) => set::remove(&s, &mut slot, args.rest()).await?,
     };
     if removed > 0 {

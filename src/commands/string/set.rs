@@ -161,31 +161,32 @@ impl<'a> When<'a> {
 
     /// Whether it holds for the value of `slot`.
     pub(super) async fn holds(&self, cx: &Cx<'_>, slot: &Slot) -> Result<bool> {
-        let s = &cx.scope()?;
-        if matches!(self, When::Equal(..) | When::Digest(..)) {
-            cx.light(slot.string()?.map_or(0, string::len))?;
-        }
         Ok(match self {
             When::Always => true,
             When::Absent => !slot.exists(),
             When::Present => slot.exists(),
-            When::Equal(want, bytes) => {
-                let equal = match slot.string()? {
-                    Some(value) => string::equals(s, value, bytes).await?,
-                    None => false,
-                };
-                equal == *want
-            }
-            When::Digest(want, hex) => {
-                let Some(digest) = digest(s, slot).await? else { return Ok(!want) };
-                // Redis checks only its length, and only if it has something to compare it with.
-                if hex.len() != 16 {
-                    return Err(ReplyError::new("ERR must be exactly 16 hexadecimal characters").into());
-                }
-                hex.eq_ignore_ascii_case(digest.as_bytes()) == *want
-            }
+            When::Equal(want, bytes) => Box::pin(equals(cx, slot, bytes)).await? == *want,
+            When::Digest(want, hex) => Box::pin(has_digest(cx, slot, hex, *want)).await?,
         })
     }
+}
+
+/// Whether the value of `slot` has these bytes. A missing key has none.
+async fn equals(cx: &Cx<'_>, slot: &Slot, bytes: &Bytes) -> Result<bool> {
+    let Some(value) = slot.string()? else { return Ok(false) };
+    cx.light(string::len(value))?;
+    string::equals(&cx.scope()?, value, bytes).await
+}
+
+/// Whether the value of `slot` has this digest, or, if that is not wanted, has another one.
+async fn has_digest(cx: &Cx<'_>, slot: &Slot, hex: &Bytes, want: bool) -> Result<bool> {
+    cx.light(slot.string()?.map_or(0, string::len))?;
+    let Some(digest) = digest(&cx.scope()?, slot).await? else { return Ok(!want) };
+    // Redis checks only its length, and only if it has something to compare it with.
+    if hex.len() != 16 {
+        return Err(ReplyError::new("ERR must be exactly 16 hexadecimal characters").into());
+    }
+    Ok(hex.eq_ignore_ascii_case(digest.as_bytes()) == want)
 }
 
 /// DIGEST's reply: the 64-bit XXH3 in hex. None if the key does not exist.

@@ -132,6 +132,21 @@ impl Interner {
     pub async fn intern(&self, tx: &Tx, round: Round, members: &[Bytes]) -> Result<Vec<Interned>> {
         check_length(members)?;
         let known = self.lookup(tx, members).await?;
+        if known.iter().any(Option::is_none) {
+            return Box::pin(self.intern_new(tx, round, members, known)).await;
+        }
+        self.revive(tx, round, known.iter().copied().flatten()).await?;
+        Ok(known.into_iter().flatten().map(|id| Interned { id, fresh: false }).collect())
+    }
+
+    /// Gives an id to each of `members` without one among the `known`.
+    async fn intern_new(
+        &self,
+        tx: &Tx,
+        round: Round,
+        members: &[Bytes],
+        known: Vec<Option<u64>>,
+    ) -> Result<Vec<Interned>> {
         let new = members.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
         let (new, places) = distinct(new, self.seed);
         check_room(&new)?;
@@ -151,9 +166,12 @@ impl Interner {
     /// as long as the candidates do, so it is not written again: an id that is given to many sets makes the
     /// collector conflict once.
     async fn revive(&self, tx: &Tx, round: Round, ids: impl Iterator<Item = u64> + Clone) -> Result<()> {
-        let candidates = self.candidates.among(tx, round, ids).await?;
+        if !round.has_candidates() {
+            return Ok(());
+        }
+        let candidates = Box::pin(self.candidates.among(tx, round, ids)).await?;
         let keys: Vec<[u8; 10]> = candidates.iter().map(root::revived).collect();
-        let rows = get_many(tx, &keys, Read::Snapshot).await?;
+        let rows = Box::pin(get_many(tx, &keys, Read::Snapshot)).await?;
         for (key, _) in keys.iter().zip(rows).filter(|(_, row)| row.is_none()) {
             tx.set(key, &[])?;
         }
@@ -184,7 +202,8 @@ impl Interner {
             return Ok(Some(id));
         }
         match tx.get(&root::forward(member), Read::Serializable).await? {
-            Some(row) => pick(tx, member, &row).await,
+            Some(row) if member.len() <= MAX_INLINE_MEMBER => Ok(ids_of_row(&row).next()),
+            Some(row) => Box::pin(pick(tx, member, &row)).await,
             None => Ok(None),
         }
     }
@@ -192,6 +211,13 @@ impl Interner {
     /// Reads serializably: a transaction that takes an id from here conflicts if the collector removes it
     /// meanwhile.
     async fn lookup(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
+        if let [only] = members {
+            return Ok(vec![self.find_one(tx, only).await?]);
+        }
+        Box::pin(self.lookup_many(tx, members)).await
+    }
+
+    async fn lookup_many(&self, tx: &Tx, members: &[Bytes]) -> Result<Vec<Option<u64>>> {
         let mut ids: Vec<Option<u64>> = members.iter().map(|m| integer_id(m)).collect();
         let words: Vec<&Bytes> =
             members.iter().zip(&ids).filter(|(_, id)| id.is_none()).map(|(m, _)| m).collect();
@@ -233,10 +259,10 @@ impl Interner {
 
 /// The id in a forward row that belongs to `member`.
 async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
+    if member.len() <= MAX_INLINE_MEMBER {
+        return Ok(ids_of_row(row).next());
+    }
     for id in ids_of_row(row) {
-        if member.len() <= MAX_INLINE_MEMBER {
-            return Ok(Some(id));
-        }
         if members::read(tx, &[id]).await?.first() == Some(&Some(member.clone())) {
             return Ok(Some(id));
         }

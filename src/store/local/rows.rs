@@ -137,16 +137,22 @@ impl Rows {
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Found> {
         let mark = Mark::of(hash);
         let first = self.first_slot(mark);
-        for (n, slot) in self.slots.get(first..first + WAYS)?.iter().enumerate() {
-            if mark.matches(*slot) {
-                let at = place(*slot)?;
-                let header = self.header(at)?;
-                if header.mark == mark
-                    && usize::from(header.key) == key.len()
-                    && self.part(at, HEADER, key.len())? == key
-                {
-                    return Some(Found { slot: first + n, at, version: header.version });
-                }
+        let slots: &[u32; WAYS] = self.slots.get(first..)?.first_chunk()?;
+        // Without a branch a slot, so that the processor compares several at once.
+        let mut matching = 0;
+        for (n, slot) in slots.iter().enumerate() {
+            matching |= u32::from((slot ^ mark.0) >> PLACE == 0) << n;
+        }
+        while matching > 0 {
+            let n = matching.trailing_zeros() as usize;
+            matching &= matching - 1;
+            let Some(at) = slots.get(n).and_then(|slot| place(*slot)) else { continue };
+            let header = self.header(at)?;
+            if header.mark == mark
+                && usize::from(header.key) == key.len()
+                && self.part(at, HEADER, key.len())? == key
+            {
+                return Some(Found { slot: first + n, at, version: header.version });
             }
         }
         None

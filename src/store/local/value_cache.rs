@@ -22,6 +22,7 @@ use crate::store::Version;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A power of two.
 const SHARDS: usize = 64;
@@ -37,6 +38,8 @@ const MAX_LEN: usize = 16 << 10;
 pub(super) struct ValueCache {
     shards: Vec<Mutex<Shard>>,
     cleared: ArcSwap<Vec<Cleared>>,
+    /// Whether `cleared` has a range: set after the first was added, and false only after all were removed.
+    has_cleared: AtomicBool,
 }
 
 struct Shard {
@@ -84,17 +87,18 @@ impl ValueCache {
             let entries = Rows::new(bytes / SHARDS);
             Mutex::new(Shard { entries, written: 0, floor: 0, floors: Vec::new(), highest: 0 })
         };
-        ValueCache { shards: (0..shards).map(shard).collect(), cleared: ArcSwap::default() }
+        let (cleared, has_cleared) = Default::default();
+        ValueCache { shards: (0..shards).map(shard).collect(), cleared, has_cleared }
     }
 
     /// The value under `key` for a reader at `version`; None if the cache does not know.
     pub(super) fn get(&self, hash: u64, key: &[u8], version: Version) -> Option<Option<Bytes>> {
-        let cleared = self.cleared.load();
+        let cleared = self.has_cleared.load(Ordering::Acquire).then(|| self.cleared.load());
         let mut shard = self.shard(hash)?.lock();
         let entry = shard.entries.find(hash, key)?;
         let known = entry.version <= version
             && !shard.is_outdated(hash, entry)
-            && !cleared.iter().any(|c| c.covers(key, entry));
+            && !cleared.iter().any(|list| list.iter().any(|c| c.covers(key, entry)));
         if !known {
             return None;
         }
@@ -172,6 +176,7 @@ impl ValueCache {
         list.extend(before.iter().cloned());
         list.push(Cleared { begin: begin.clone(), end: end.clone(), version });
         self.cleared.store(list.into());
+        self.has_cleared.store(true, Ordering::Release);
     }
 
     /// Invalidates everything from before `version`, now and in future.
@@ -180,6 +185,7 @@ impl ValueCache {
             shard.lock().floor = version;
         }
         self.cleared.store(Vec::new().into());
+        self.has_cleared.store(false, Ordering::Release);
     }
 
     /// Approximate bytes held.

@@ -87,10 +87,17 @@ pub(crate) fn check_room(bytes: usize) -> Result<()> {
 /// Adds `members`. Returns the number of new ones.
 pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
     let interned = s.space.ids.intern(s.tx, s.round, members).await?;
-    if let [Interned { id, fresh }] = interned[..] {
-        let seen = if fresh { Seen::default() } else { look_at(s, oid, id, Read::Serializable).await? };
-        return if seen.member { Ok(0) } else { change(s, oid, &BTreeMap::from([(id, seen)]), true).await };
+    let [Interned { id, fresh }] = interned[..] else {
+        return Box::pin(add_interned(s, oid, &interned)).await;
+    };
+    let seen = if fresh { Seen::default() } else { look_at(s, oid, id, Read::Serializable).await? };
+    if seen.member {
+        return Ok(0);
     }
+    Box::pin(change(s, oid, &BTreeMap::from([(id, seen)]), true)).await
+}
+
+async fn add_interned(s: &Scope<'_>, oid: Oid, interned: &[Interned]) -> Result<u64> {
     check_room(estimate(interned.iter().map(|i| i.id)))?;
     let known: BTreeSet<u64> = interned.iter().filter(|i| !i.fresh).map(|i| i.id).collect();
     let mut states = look(s, oid, &Vec::from_iter(known), Read::Serializable).await?;

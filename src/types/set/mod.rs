@@ -78,7 +78,7 @@ pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u6
     let (rep, after) = match small::grow(set, members) {
         Grown::Small(grown) if grown.len() == before => return Ok(0),
         Grown::Small(grown) => (grown.encode()?, grown.len()),
-        Grown::Large(members) => (chunked::create(s, &members).await?, members.len()),
+        Grown::Large(members) => (Box::pin(chunked::create(s, &members)).await?, members.len()),
     };
     let expire_at = slot.expire_at();
     object::put(s, slot, Value::Set(rep), expire_at)?;
@@ -170,11 +170,12 @@ pub(crate) async fn contains(
     member: &Bytes,
     memo: &Memo,
 ) -> Result<bool> {
-    let Some(SetRep::Chunked(oid)) = rep else {
-        return Ok(contains_many(s, rep, std::slice::from_ref(member)).await?.contains(&true));
+    let oid = match Set::of(rep)? {
+        Set::Small(small) => return Ok(small.contains(member)),
+        Set::Chunked(oid) => oid,
     };
     match s.space.ids.find_one(s.tx, member).await? {
-        Some(id) => chunked::contains(s, *oid, id, memo).await,
+        Some(id) => chunked::contains(s, oid, id, memo).await,
         None => Ok(false),
     }
 }

@@ -66,11 +66,11 @@ pub async fn locate(s: &Scope<'_>, oid: Oid, id: u64) -> Result<Row> {
     match s.tx.get(&s.db.chunk(oid, guess), Read::Snapshot).await? {
         Some(raw) => {
             let row = Row::new(guess, raw)?;
-            if row.covers(id) { Ok(row) } else { search(s, oid, id).await }
+            if row.covers(id) { Ok(row) } else { Box::pin(search(s, oid, id)).await }
         }
         None => {
             s.space.hints.forget_chunk(oid, guess);
-            search(s, oid, id).await
+            Box::pin(search(s, oid, id)).await
         }
     }
 }

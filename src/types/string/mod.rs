@@ -137,6 +137,16 @@ pub async fn write(
     if value.len() <= INLINE_MAX {
         return object::put(s, slot, Value::Str(Str::Inline(value.clone())), expire_at);
     }
+    Box::pin(write_pieces(s, prebuilt, slot, value, expire_at)).await
+}
+
+async fn write_pieces(
+    s: &Scope<'_>,
+    prebuilt: &[Prebuilt],
+    slot: &mut Slot,
+    value: &Bytes,
+    expire_at: Option<u64>,
+) -> Result<()> {
     let oid = match prebuild::adopt(s, prebuilt, value).await? {
         Some(found) => found.oid(),
         None => write_new(s, value)?,
