@@ -261,7 +261,7 @@ impl Rows {
         let slot = first + oldest.map_or(0, |(n, _)| n);
         self.empty(slot);
         if let Some(slot) = self.slots.get_mut(slot) {
-            *slot = mark.0 & !PLACES | (at / ALIGN) as u32 + 1;
+            *slot = (mark.0 & !PLACES) | ((at / ALIGN) as u32 + 1);
             self.used += 1;
         }
     }
