@@ -86,7 +86,7 @@ impl Plants {
         (group.to_vec(), self.value(&group).await.unwrap().to_vec())
     }
     async fn record(&self, key: &str) -> Record {
-        let row = Stored::decode(&self.value(&self.db.record(key.as_bytes())).await.unwrap()).unwrap();
+        let row = Stored::decode(self.value(&self.db.record(key.as_bytes())).await.unwrap()).unwrap();
         row.into_record().unwrap()
     }
     async fn oid(&self, key: &str) -> Oid {

@@ -27,16 +27,16 @@ const MARGIN: u64 = 10;
 /// A command and its budget in instructions. `K`, `M` and `V` stand for a random key, member and value; `KK` for ten keys, `KV` for ten
 /// keys with values.
 const BUDGETS: &[(&str, u64)] = &[
-    ("PING", 3_100),
-    ("GET K", 5_600),
-    ("EXISTS K", 5_100),
-    ("SET K V", 16_600),
-    ("INCR counter:K", 16_200),
-    ("MGET KK", 27_500),
-    ("MSET KV", 111_000),
-    ("SISMEMBER set M", 7_900),
-    ("SADD set M", 22_500),
-    ("SINTERCARD 2 set other", 2_400_000),
+    ("PING", 2_850),
+    ("GET K", 5_500),
+    ("EXISTS K", 5_050),
+    ("SET K V", 15_300),
+    ("INCR counter:K", 15_600),
+    ("MGET KK", 29_900),
+    ("MSET KV", 98_700),
+    ("SISMEMBER set M", 7_400),
+    ("SADD set M", 20_000),
+    ("SINTERCARD 2 set other", 2_320_000),
 ];
 
 fn key(rng: &mut Rng) -> String {

@@ -172,7 +172,7 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
 pub(crate) async fn ghosts(tx: &Tx, space: &Keyspace, db: u8, place: Place) -> Result<Vec<(Bytes, Ghost)>> {
     let rows = space.watched_absent.of(db, MOST_CARRIED).into_iter().map(async |key| {
         let raw = tx.get(&place.prefix.record(&key), Read::Serializable).await?;
-        Result::Ok(match raw.as_ref().map(Stored::decode).transpose()? {
+        Result::Ok(match raw.map(Stored::decode).transpose()? {
             Some(Stored::Ghost(ghost)) if ghost.swaps == place.swaps => Some((key, ghost)),
             Some(Stored::Ghost(_) | Stored::Record(_)) | None => None,
         })

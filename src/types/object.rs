@@ -98,7 +98,7 @@ async fn open_as(s: &Scope<'_>, key: &Bytes, read: Read, read_count: Read) -> Re
         return Ok(Slot { key: key.clone(), row: None, live: false });
     }
     let raw = s.tx.get(&s.db.record(key), read).await?;
-    let mut slot = Slot { key: key.clone(), row: raw.as_ref().map(Stored::decode).transpose()?, live: false };
+    let mut slot = Slot { key: key.clone(), row: raw.map(Stored::decode).transpose()?, live: false };
     let Some(record) = slot.stored() else { return Ok(slot) };
     let live = is_live(s, record, read_count).await?;
     if let (false, Read::Serializable, Some(oid)) = (live, read, record.value.counter()) {

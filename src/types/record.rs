@@ -10,7 +10,7 @@
 
 use super::Value;
 use crate::error::StoreError;
-use bytes::{BufMut, Bytes};
+use bytes::{Buf, BufMut, Bytes};
 
 const FORMAT: u8 = 1;
 const HAS_EXPIRY: u8 = 1;
@@ -26,13 +26,14 @@ pub enum Stored {
 }
 
 impl Stored {
-    /// Decodes stored bytes; payloads stay shared with `raw`.
-    pub fn decode(raw: &Bytes) -> Result<Self, StoreError> {
+    /// Decodes stored bytes; payloads are what is left of `raw`, without a copy.
+    pub fn decode(raw: Bytes) -> Result<Self, StoreError> {
+        let bytes = raw.len();
         let row = match raw.get(1) {
-            Some(&GHOST) => Ghost::parse(raw).map(Stored::Ghost),
+            Some(&GHOST) => Ghost::parse(&raw).map(Stored::Ghost),
             _ => Record::parse(raw).map(Stored::Record),
         };
-        row.ok_or_else(|| StoreError::Corrupt(format!("a record of {} bytes does not decode", raw.len())))
+        row.ok_or_else(|| StoreError::Corrupt(format!("a record of {bytes} bytes does not decode")))
     }
     /// The record, unless this is a ghost.
     pub fn into_record(self) -> Option<Record> {
@@ -104,7 +105,7 @@ impl Record {
         out
     }
 
-    fn parse(raw: &Bytes) -> Option<Self> {
+    fn parse(mut raw: Bytes) -> Option<Self> {
         let &[FORMAT, tag, flags @ 0..=HAS_EXPIRY] = raw.first_chunk::<3>()? else { return None };
         let revision = u64::from_le_bytes(raw.get(3..11)?.try_into().ok()?);
         let (expire_at, at) = if flags & HAS_EXPIRY == 0 {
@@ -113,7 +114,8 @@ impl Record {
             (Some(u64::from_le_bytes(raw.get(11..19)?.try_into().ok()?)), 19)
         };
         raw.get(at..)?;
-        let value = Value::decode(tag, raw.slice(at..))?;
+        raw.advance(at);
+        let value = Value::decode(tag, raw)?;
         Some(Record { revision, expire_at, value })
     }
 }
@@ -137,7 +139,7 @@ mod tests {
         ] {
             for expire_at in [None, Some(1)] {
                 let r = Record { revision: 42, expire_at, value: value.clone() };
-                assert_eq!(Stored::decode(&r.encode().into()), Ok(Stored::Record(r)));
+                assert_eq!(Stored::decode(r.encode().into()), Ok(Stored::Record(r)));
             }
         }
     }
@@ -145,7 +147,7 @@ mod tests {
     #[test]
     fn a_ghost_is_no_key() {
         let ghost = Ghost { revision: 42, expire_at: 7, swaps: 3 };
-        let row = Stored::decode(&ghost.encode().into()).unwrap();
+        let row = Stored::decode(ghost.encode().into()).unwrap();
         assert_eq!((row.expire_at(), row.clone()), (Some(7), Stored::Ghost(ghost)));
         assert_eq!(row.into_record(), None);
     }
@@ -155,22 +157,22 @@ mod tests {
         for raw in
             [&b""[..], b"\x01", b"\x02\x01\x00aaaaaaaa", b"\x01\x09\x00aaaaaaaa", b"\x01\x01\x01aaaaaaaa"]
         {
-            assert!(Stored::decode(&Bytes::from_static(raw)).is_err());
+            assert!(Stored::decode(Bytes::from_static(raw)).is_err());
         }
         let mut ghost = Ghost { revision: 42, expire_at: 7, swaps: 0 }.encode();
         ghost.push(0);
-        assert!(Stored::decode(&Bytes::from(ghost)).is_err(), "a long ghost");
-        assert!(Stored::decode(&Bytes::from_static(b"\x01\x08\x00aaaaaaaa")).is_err(), "a ghost for ever");
+        assert!(Stored::decode(Bytes::from(ghost)).is_err(), "a long ghost");
+        assert!(Stored::decode(Bytes::from_static(b"\x01\x08\x00aaaaaaaa")).is_err(), "a ghost for ever");
         let value = |value| Record { revision: 1, expire_at: None, value }.encode();
         for mut raw in [
             value(Value::Str(Str::Pieces { oid: Oid(7), len: 1 << 20 })),
             value(Value::Set(SetRep::Chunked(Oid(7)))),
         ] {
             raw.push(0);
-            assert!(Stored::decode(&Bytes::from(raw.clone())).is_err(), "too long");
+            assert!(Stored::decode(Bytes::from(raw.clone())).is_err(), "too long");
             raw.pop();
             raw[2] |= 2;
-            assert!(Stored::decode(&Bytes::from(raw)).is_err(), "an unknown flag");
+            assert!(Stored::decode(Bytes::from(raw)).is_err(), "an unknown flag");
         }
     }
 }

@@ -108,12 +108,12 @@ fn payloads(input: &[u8]) {
 }
 
 fn records(input: &[u8]) {
-    if let Ok(row) = Stored::decode(&Bytes::copy_from_slice(input)) {
+    if let Ok(row) = Stored::decode(Bytes::copy_from_slice(input)) {
         let again = match &row {
             Stored::Record(record) => record.encode(),
             Stored::Ghost(ghost) => ghost.encode(),
         };
-        assert_eq!(Stored::decode(&again.into()).unwrap(), row);
+        assert_eq!(Stored::decode(again.into()).unwrap(), row);
     }
 }
 
@@ -156,7 +156,7 @@ fn chunks(input: &[u8]) {
 
 fn small_sets(input: &[u8]) {
     let Ok(Stored::Record(Record { value: Value::Set(rep), .. })) =
-        Stored::decode(&Bytes::copy_from_slice(input))
+        Stored::decode(Bytes::copy_from_slice(input))
     else {
         return;
     };

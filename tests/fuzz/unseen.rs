@@ -153,7 +153,7 @@ fn below_a_prefix(
     let (unseen, fits) = match own {
         [b'K', ..] => {
             let (before, after) = both()?;
-            let [before, after] = [before, after].map(|raw| Stored::decode(raw).ok());
+            let [before, after] = [before, after].map(|raw| Stored::decode(raw.clone()).ok());
             let (before, after) = (before?, after?);
             let times = before.expire_at() == after.expire_at();
             let same = match (before.into_record(), after.into_record()) {

@@ -212,7 +212,7 @@ impl Tamper for PersistUnseen {
 pub struct GhostsForEver;
 impl Tamper for GhostsForEver {
     fn answer(&self, key: &[u8], _: Read, value: Option<Bytes>) -> Option<Bytes> {
-        let is_ghost = |raw: &Bytes| matches!(Stored::decode(raw), Ok(Stored::Ghost(_)));
+        let is_ghost = |raw: &Bytes| matches!(Stored::decode(raw.clone()), Ok(Stored::Ghost(_)));
         if tag(key) != b'K' || value.as_ref().is_some_and(|raw| !is_ghost(raw)) {
             return value;
         }

@@ -208,7 +208,7 @@ async fn whole_group(s: &Scope<'_>, group: u64) -> Result<Pairs> {
 fn decode(s: &Scope<'_>, rows: Pairs) -> Result<Vec<(Bytes, Record)>> {
     let decode = |(row, raw): (Bytes, Bytes)| {
         let (_, key) = s.db.decode_record(&row).ok_or_else(corrupt)?;
-        Ok(Stored::decode(&raw)?.into_record().map(|record| (key, record)))
+        Ok(Stored::decode(raw)?.into_record().map(|record| (key, record)))
     };
     rows.pairs.into_iter().filter_map(|row| decode(row).transpose()).collect()
 }

@@ -56,7 +56,7 @@ async fn record(
     let Some((stored, name)) = db.decode_record(key) else {
         return Ok(vec![Problem::new(key, "the row of a record has an invalid key")]);
     };
-    let row = match Stored::decode(value) {
+    let row = match Stored::decode(value.clone()) {
         Ok(row) => row,
         Err(e) => return Ok(vec![Problem::new(key, e.to_string())]),
     };
@@ -92,7 +92,7 @@ async fn of_value(auditor: &Auditor<'_>, key: &Bytes, record: &Record) -> Findin
 }
 
 fn is_ghost(raw: &Bytes) -> bool {
-    matches!(Stored::decode(raw), Ok(Stored::Ghost(_)))
+    matches!(Stored::decode(raw.clone()), Ok(Stored::Ghost(_)))
 }
 
 /// Whether a garbage row names the object.
@@ -106,7 +106,7 @@ async fn expiry(view: &AuditView, db: Prefix, row: &Bytes, value: &[u8]) -> Find
     let Some((ms, name)) = db.decode_expiry(row).filter(|(ms, name)| db.expiry(*ms, name) == row[..]) else {
         return Ok(vec![Problem::new(row, "a row of the expiry index has an invalid key")]);
     };
-    let stored = view.get(&db.record(&name)).await?.and_then(|raw| Stored::decode(&raw).ok());
+    let stored = view.get(&db.record(&name)).await?.and_then(|raw| Stored::decode(raw).ok());
     let what = match stored.filter(|stored| stored.expire_at() == Some(ms)) {
         None => "a row of the expiry index matches no record",
         Some(Stored::Record(_)) if value.is_empty() => return Ok(Vec::new()),

@@ -131,7 +131,7 @@ fn usual(tag: u8) -> Option<Kind> {
 
 /// The object of a record, and its type.
 fn object_of(record: &Bytes) -> Option<(Oid, Kind)> {
-    let value = Stored::decode(record).ok()?.into_record()?.value;
+    let value = Stored::decode(record.clone()).ok()?.into_record()?.value;
     Some((value.oid()?, value.kind()))
 }
 

@@ -165,7 +165,7 @@ async fn keep(shared: Weak<Shared>) {
 impl Source {
     async fn is_unchanged(&self, tx: &Tx) -> StoreResult<bool> {
         let Some(raw) = tx.get(&self.db.record(&self.key), Read::Snapshot).await? else { return Ok(false) };
-        Ok(Stored::decode(&raw)?.into_record().is_some_and(|record| record.revision == self.revision))
+        Ok(Stored::decode(raw)?.into_record().is_some_and(|record| record.revision == self.revision))
     }
 
     async fn read(&self, tx: &Tx, most: usize) -> StoreResult<Rows> {
