@@ -36,6 +36,8 @@ impl Ticks {
 pub struct History {
     pub events: Vec<Event>,
     pub trace: Option<Trace>,
+    /// Pipelines' units whose clients left before they were told how many of the calls ran.
+    pub left: BTreeSet<usize>,
 }
 
 /// The units of WATCH and of the EXEC after it are numbered from here: even ones and the next odd ones.
@@ -54,6 +56,7 @@ pub struct Record {
     /// The time that transactions saw at some ticks, in order.
     shown: Mutex<Vec<(u64, u64)>>,
     events: Mutex<Vec<Event>>,
+    left: Mutex<BTreeSet<usize>>,
     /// If units are marked.
     pub witness: Option<Arc<Witness>>,
 }
@@ -79,7 +82,8 @@ impl Record {
         let witness = marked.then(|| Arc::new(Witness::new(ticks.clone())));
         let (names, units) = (AtomicUsize::new(clients), AtomicUsize::new(0));
         let (watching, marked) = (AtomicUsize::new(WATCHING), AtomicUsize::new(WATCHING));
-        Record { ticks, names, units, watching, marked, timeline, shown, events: Mutex::default(), witness }
+        let (events, left) = (Mutex::default(), Mutex::default());
+        Record { ticks, names, units, watching, marked, timeline, shown, events, left, witness }
     }
 
     /// Prepares the marks of about `steps` steps with WATCH: a watched mark must be a key, or it would get a
@@ -203,6 +207,9 @@ impl Record {
             let returned = self.tick();
             let ran = done.as_ref().map_or(usize::MAX, |done| done.ran.len()).saturating_sub(marks);
             let rest = lines.split_off(ran.min(lines.len()));
+            if done.is_none() && !multi {
+                self.left.lock().unwrap().insert(unit);
+            }
             let selected = done.as_ref().map(|done| done.client.db);
             let answers = done.and_then(|done| answers(done.replies, marks));
             let known = answers.is_some();
@@ -257,7 +264,7 @@ impl Record {
             .map(|e| e.unit)
             .collect();
         let trace = self.witness.as_ref().map(|w| w.trace(&answered));
-        History { events, trace }
+        History { events, trace, left: self.left.lock().unwrap().clone() }
     }
 }
 

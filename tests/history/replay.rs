@@ -8,6 +8,8 @@
 //!   values this makes the history *strictly* serializable;
 //! * each answered operation must be in a transaction, no refused one in a committed transaction, and an
 //!   uncommitted one must not have changed anything;
+//! * all operations of a unit took place, in their order; of a pipeline whose client left, the server may have
+//!   run the first ones only;
 //! * every answer must be the model's.
 //!
 //! FoundationDB may give one version to several commits that do not see each other: any order of those will
@@ -27,6 +29,7 @@ const MOST_STATES: usize = 20_000;
 struct Replay<'a> {
     events: &'a [Event],
     trace: &'a Trace,
+    left: &'a BTreeSet<usize>,
     units: BTreeMap<usize, Vec<usize>>,
     /// For each unit the transaction that was answered.
     answering: BTreeMap<usize, usize>,
@@ -50,7 +53,8 @@ pub fn replay(history: &History) -> Option<Finding> {
         answering.extend(transaction.units.iter().map(|unit| (*unit, n)));
     }
     let (keys, expiring) = (touched(events), expiring(events));
-    let replay = Replay { events, trace, units: units(events), answering, keys, expiring };
+    let (left, units) = (&history.left, units(events));
+    let replay = Replay { events, trace, left, units, answering, keys, expiring };
     let done = replay.is_once().and_then(|()| replay.is_complete()).and_then(|()| replay.is_in_time());
     let done = done.map_err(|stop| (0, stop));
     Some(match done.and_then(|()| replay.run()) {
@@ -246,7 +250,11 @@ impl Replay<'_> {
             let mut states = vec![state.clone()];
             for unit in &transaction.units {
                 let answers = self.answering.get(unit) == Some(&n);
+                let mut ended = Vec::new();
                 for id in self.units.get(unit).into_iter().flatten() {
+                    if self.left.contains(unit) {
+                        ended.extend(states.iter().cloned());
+                    }
                     let event = &self.events[*id];
                     let seen = event.answer.as_ref().filter(|_| answers);
                     states = states
@@ -256,6 +264,7 @@ impl Replay<'_> {
                         })
                         .collect();
                 }
+                states.extend(ended);
             }
             states.retain(|next| transaction.wrote || next.has_data_of(state));
             for next in states {

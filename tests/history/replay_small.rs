@@ -19,13 +19,18 @@ fn read(version: u64, units: &[usize]) -> Transaction {
     Transaction { wrote: false, ..wrote(version, units) }
 }
 
-fn finding(events: &[Event], transactions: &[Transaction]) -> Finding {
+/// A history in which no client of a pipeline left.
+fn history(events: &[Event], transactions: &[Transaction]) -> History {
     let trace = Trace { transactions: transactions.to_vec(), ..Trace::default() };
-    replay(&History { events: events.to_vec(), trace: Some(trace) }).unwrap()
+    History { events: events.to_vec(), trace: Some(trace), ..History::default() }
 }
 
 fn is_good(events: &[Event], transactions: &[Transaction]) -> bool {
-    match finding(events, transactions) {
+    is_good_history(&history(events, transactions))
+}
+
+fn is_good_history(history: &History) -> bool {
+    match replay(history).unwrap() {
         Finding::Serializable => true,
         Finding::Broken(..) => false,
         Finding::Undecided => panic!("undecided"),
@@ -120,6 +125,23 @@ fn an_open_operation_counts_where_it_was_committed() {
     assert!(!is_good(&[open, reader(text("1"))], &[read(4, &[1])]));
 }
 
+/// The server ends a pipeline's unit early when it takes long. What is left runs in the next transaction, or
+/// never if the client has gone; a client that stayed knows how far its pipeline went.
+#[test]
+fn a_pipeline_whose_client_left_may_have_ended_early() {
+    let first = one(0, "SET a 1", None, 1, NEVER);
+    let second = Event { after: Some(0), ..one(0, "SET b 1", None, 1, NEVER) };
+    let seen = |a, b, left: &[usize]| {
+        let events = [first.clone(), second.clone(), one(1, "GET a", a, 5, 6), one(2, "GET b", b, 5, 6)];
+        let transactions = [wrote(4, &[0]), read(4, &[1]), read(4, &[2])];
+        is_good_history(&History { left: left.iter().copied().collect(), ..history(&events, &transactions) })
+    };
+    let written = || text("1");
+    assert!(seen(written(), written(), &[0]) && seen(written(), NIL, &[0]) && seen(NIL, NIL, &[0]));
+    assert!(!seen(NIL, written(), &[0]), "the first operation is missing");
+    assert!(seen(written(), written(), &[]) && !seen(written(), NIL, &[]), "the client stayed");
+}
+
 #[test]
 fn commits_of_one_version_may_stand_in_any_order() {
     let set = |unit: usize| one(unit, &format!("SET k {unit}"), OK, 1, 10);
@@ -147,7 +169,8 @@ fn a_transaction_sees_one_time() {
 #[test]
 fn a_commit_of_unknown_outcome_is_undecided() {
     let trace = Trace { doubtful: [0].into(), ..Trace::default() };
-    let history = History { events: vec![one(0, "SET k 1", OK, 1, 2)], trace: Some(trace) };
+    let events = vec![one(0, "SET k 1", OK, 1, 2)];
+    let history = History { events, trace: Some(trace), ..History::default() };
     assert_eq!(replay(&history), Some(Finding::Undecided));
     assert_eq!(replay(&History { trace: None, ..history }), None);
 }
