@@ -7,7 +7,7 @@
 use super::generate::{Group, Line, Step};
 use super::model::{Answer, Op, placed, values};
 use super::search::{Event, NEVER};
-use super::witness::{Trace, Witness, mark, mark_bytes};
+use super::witness::{Trace, Witness, end_mark, mark, mark_bytes};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,9 +192,10 @@ impl Record {
     async fn send(&self, name: usize, exec: &Executor, sent: Sent, mut until: Until) -> bool {
         let Sent { mut db, mut lines, exec: multi, mut unit, mut watches } = sent;
         loop {
-            let mark = self.witness.is_some().then(|| call(&["EXISTS".to_owned(), mark(unit)]));
-            let marks = usize::from(mark.is_some());
-            let calls = mark.into_iter().chain(lines.iter().map(|argv| call(argv))).collect();
+            let is_marked = self.witness.is_some();
+            let mark = is_marked.then(|| call(&["EXISTS".to_owned(), mark(unit)]));
+            let end = (is_marked && !multi).then(|| call(&["EXISTS".to_owned(), end_mark(unit)]));
+            let calls = mark.into_iter().chain(lines.iter().map(|argv| call(argv))).chain(end).collect();
             let client = ClientState { db, ..ClientState::new(Arc::default(), true) };
             let watches = std::mem::take(&mut watches);
             let called = self.tick();
@@ -205,13 +206,16 @@ impl Record {
                 () = &mut until => None,
             };
             let returned = self.tick();
-            let ran = done.as_ref().map_or(usize::MAX, |done| done.ran.len()).saturating_sub(marks);
+            let ran = done
+                .as_ref()
+                .map_or(usize::MAX, |done| done.ran.len())
+                .saturating_sub(usize::from(is_marked));
             let rest = lines.split_off(ran.min(lines.len()));
             if done.is_none() && !multi {
                 self.left.lock().unwrap().insert(unit);
             }
             let selected = done.as_ref().map(|done| done.client.db);
-            let answers = done.and_then(|done| answers(done.replies, marks));
+            let answers = done.and_then(|done| answers(done.replies, is_marked, lines.len()));
             let known = answers.is_some();
             let (ran, last) = in_their_databases(&lines, db);
             assert!(
@@ -268,10 +272,11 @@ impl Record {
     }
 }
 
-/// A unit's answers, without its mark; None: unknown.
-fn answers(replies: Option<Vec<Reply>>, marks: usize) -> Option<Vec<Answer>> {
+/// The answers to a unit's `calls`, without its marks; None: unknown.
+fn answers(replies: Option<Vec<Reply>>, is_marked: bool, calls: usize) -> Option<Vec<Answer>> {
     let Some(replies) = replies else { return Some(vec![Answer::Aborted]) };
-    let answers: Vec<Answer> = replies.iter().skip(marks).map(Answer::of).collect();
+    let answers: Vec<Answer> =
+        replies.iter().skip(usize::from(is_marked)).take(calls).map(Answer::of).collect();
     let in_doubt = |a: &Answer| matches!(a, Answer::Error(line) if line.contains("commit result unknown"));
     (!answers.iter().any(in_doubt)).then_some(answers)
 }

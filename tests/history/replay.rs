@@ -8,8 +8,8 @@
 //!   values this makes the history *strictly* serializable;
 //! * each answered operation must be in a transaction, no refused one in a committed transaction, and an
 //!   uncommitted one must not have changed anything;
-//! * all operations of a unit took place, in their order; of a pipeline whose client left, the server may have
-//!   run the first ones only;
+//! * all operations of a unit took place, in their order; of a pipeline whose client left and whose end was not
+//!   reached, the server has run some first ones;
 //! * every answer must be the model's.
 //!
 //! FoundationDB may give one version to several commits that do not see each other: any order of those will
@@ -252,7 +252,7 @@ impl Replay<'_> {
                 let answers = self.answering.get(unit) == Some(&n);
                 let mut ended = Vec::new();
                 for id in self.units.get(unit).into_iter().flatten() {
-                    if self.left.contains(unit) {
+                    if self.left.contains(unit) && !transaction.whole.contains(unit) {
                         ended.extend(states.iter().cloned());
                     }
                     let event = &self.events[*id];

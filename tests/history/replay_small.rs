@@ -5,6 +5,7 @@ use super::record::History;
 use super::replay::replay;
 use super::search::{Event, Finding, NEVER};
 use super::witness::{Trace, Transaction};
+use std::collections::BTreeSet;
 
 fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
@@ -12,7 +13,14 @@ fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u
 }
 
 fn wrote(version: u64, units: &[usize]) -> Transaction {
-    Transaction { version, wrote: true, units: units.to_vec(), clocks: vec![0], sure: 0 }
+    Transaction {
+        version,
+        wrote: true,
+        units: units.to_vec(),
+        whole: BTreeSet::new(),
+        clocks: vec![0],
+        sure: 0,
+    }
 }
 
 fn read(version: u64, units: &[usize]) -> Transaction {
@@ -131,15 +139,21 @@ fn an_open_operation_counts_where_it_was_committed() {
 fn a_pipeline_whose_client_left_may_have_ended_early() {
     let first = one(0, "SET a 1", None, 1, NEVER);
     let second = Event { after: Some(0), ..one(0, "SET b 1", None, 1, NEVER) };
-    let seen = |a, b, left: &[usize]| {
+    let seen = |a, b, left: &[usize], whole: &[usize]| {
         let events = [first.clone(), second.clone(), one(1, "GET a", a, 5, 6), one(2, "GET b", b, 5, 6)];
-        let transactions = [wrote(4, &[0]), read(4, &[1]), read(4, &[2])];
+        let pipeline = Transaction { whole: whole.iter().copied().collect(), ..wrote(4, &[0]) };
+        let transactions = [pipeline, read(4, &[1]), read(4, &[2])];
         is_good_history(&History { left: left.iter().copied().collect(), ..history(&events, &transactions) })
     };
     let written = || text("1");
-    assert!(seen(written(), written(), &[0]) && seen(written(), NIL, &[0]) && seen(NIL, NIL, &[0]));
-    assert!(!seen(NIL, written(), &[0]), "the first operation is missing");
-    assert!(seen(written(), written(), &[]) && !seen(written(), NIL, &[]), "the client stayed");
+    for (a, b) in [(written(), written()), (written(), NIL), (NIL, NIL)] {
+        assert!(seen(a, b, &[0], &[]));
+    }
+    assert!(!seen(NIL, written(), &[0], &[]), "the first operation is missing");
+    for (left, whole) in [(&[][..], &[][..]), (&[0], &[0]), (&[], &[0])] {
+        assert!(seen(written(), written(), left, whole));
+        assert!(!seen(written(), NIL, left, whole), "the client stayed, or the end was reached");
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Which transaction did what, as the store saw it.
 //!
-//! Each unit of a marked history ends with EXISTS of a key of its own, its *mark*; the comparisons of WATCH
-//! and EXEC have marks too. So the store's observer learns which units a transaction holds and in which
-//! order, the version that it read, and how its commit ended, even if no client was told.
+//! Each unit of a marked history begins with EXISTS of a key of its own, its *mark*; the comparisons of WATCH
+//! and EXEC have marks too. A pipeline's unit has another one at its end, since the server may run its first
+//! calls only. So the store's observer learns which units a transaction holds, in which order and whether
+//! wholly, the version that it read, and how its commit ended, even if no client was told.
 
 use super::record::Ticks;
 use bytes::Bytes;
@@ -17,6 +18,8 @@ use tern::store::observe::Observer;
 
 /// The prefix of the keys of marks.
 const MARK: &str = "mark:";
+/// The prefix of the keys of marks at the end.
+const END: &str = "end:";
 /// For the commits under way at the end of a history.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -25,12 +28,22 @@ pub fn mark(unit: usize) -> String {
     format!("{MARK}{unit}")
 }
 
+/// The key that marks the end of `unit`.
+pub fn end_mark(unit: usize) -> String {
+    format!("{END}{unit}")
+}
+
 /// The unit whose mark has this row.
 pub fn unit_of(row: &[u8]) -> Option<usize> {
+    marked(row, MARK)
+}
+
+/// The unit whose key with this prefix has this row.
+fn marked(row: &[u8], with: &str) -> Option<usize> {
     let prefix = Prefix::of_row(row)?;
     let (tag, rest) = row[prefix.as_bytes().len()..].split_first()?;
     let name = rest.get(8..).filter(|_| *tag == b'K')?;
-    std::str::from_utf8(name).ok()?.strip_prefix(MARK)?.parse().ok()
+    std::str::from_utf8(name).ok()?.strip_prefix(with)?.parse().ok()
 }
 
 /// A transaction that held units.
@@ -42,6 +55,8 @@ pub struct Transaction {
     pub wrote: bool,
     /// In the order in which they ran.
     pub units: Vec<usize>,
+    /// Pipelines' units of which it ran all calls.
+    pub whole: BTreeSet<usize>,
     /// When its commands ran, ms; several values if that is uncertain.
     pub clocks: Vec<u64>,
     /// The time just after its version was fixed: its reads are of that time.
@@ -57,9 +72,6 @@ pub struct Trace {
     pub doubtful: BTreeSet<usize>,
 }
 
-/// Version, whether it wrote, when it began, its units and its times.
-type Held = (Version, bool, u64, Vec<usize>, [u64; 2]);
-
 #[derive(Default)]
 struct Seen {
     begun: u64,
@@ -68,6 +80,7 @@ struct Seen {
     read: u64,
     version: Version,
     units: Vec<usize>,
+    whole: BTreeSet<usize>,
     commit: Option<StoreResult<Version>>,
 }
 
@@ -90,15 +103,18 @@ impl Observer for Witness {
         (seen.now, seen.sure) = (now, sure);
     }
     fn wants(&self, key: &[u8]) -> bool {
-        unit_of(key).is_some()
+        unit_of(key).or(marked(key, END)).is_some()
     }
     fn has_read(&self, tx: u64, version: Version, key: &[u8]) {
-        let unit = unit_of(key).unwrap();
         let mut all = self.seen.lock().unwrap();
         let seen = all.get_mut(&tx).unwrap();
         // Prefetched rows are read again where the unit runs.
-        seen.units.retain(|u| *u != unit);
-        seen.units.push(unit);
+        if let Some(unit) = unit_of(key) {
+            seen.units.retain(|u| *u != unit);
+            seen.units.push(unit);
+            seen.whole.remove(&unit);
+        }
+        seen.whole.extend(marked(key, END));
         (seen.version, seen.read) = (version, self.ticks.next());
     }
     fn commits(&self, _: u64) {
@@ -140,12 +156,16 @@ impl Witness {
         let watch = |seen: &Seen| seen.units.iter().find(|unit| watching.contains(unit)).copied();
         let mut trace = Trace::default();
         let mut placed = BTreeSet::new();
-        let mut found: Vec<Held> = Vec::new();
+        let mut found: Vec<(u64, Transaction)> = Vec::new();
+        let of = |seen: &Seen, version: Version, wrote: bool, units: Vec<usize>| {
+            let (whole, clocks, sure) = (seen.whole.clone(), vec![seen.now], seen.sure);
+            (seen.begun, Transaction { version, wrote, units, whole, clocks, sure })
+        };
         for seen in all.values().filter(|seen| watch(seen).is_none()) {
             match seen.commit {
                 Some(Ok(version)) if !seen.units.is_empty() => {
                     placed.extend(seen.units.iter().copied());
-                    found.push((version, true, seen.begun, seen.units.clone(), [seen.now, seen.sure]));
+                    found.push(of(seen, version, true, seen.units.clone()));
                 }
                 Some(Err(StoreError::Unknown)) => trace.doubtful.extend(&seen.units),
                 _ => {}
@@ -162,7 +182,7 @@ impl Witness {
                         Some(Ok(version)) => (version, true),
                         _ => (seen.version, false),
                     };
-                    found.push((version, wrote, seen.begun, vec![unit], [seen.now, seen.sure]));
+                    found.push(of(seen, version, wrote, vec![unit]));
                 }
                 continue;
             }
@@ -174,18 +194,11 @@ impl Witness {
             };
             let units: Vec<usize> = seen.units.iter().filter(stands).copied().collect();
             if !units.is_empty() {
-                found.push((seen.version, false, seen.begun, units, [seen.now, seen.sure]));
+                found.push(of(seen, seen.version, false, units));
             }
         }
-        found.sort_by_key(|(version, wrote, begun, ..)| (*version, !*wrote, *begun));
-        let of = |(version, wrote, _, units, [now, sure]): Held| Transaction {
-            version,
-            wrote,
-            units,
-            clocks: vec![now],
-            sure,
-        };
-        trace.transactions = found.into_iter().map(of).collect();
+        found.sort_by_key(|(begun, t)| (t.version, !t.wrote, *begun));
+        trace.transactions = found.into_iter().map(|(_, transaction)| transaction).collect();
         trace
     }
 
