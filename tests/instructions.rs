@@ -23,8 +23,9 @@ const KEYS: usize = 1000;
 /// The windows of a round, and the rounds.
 const WINDOWS: usize = 40;
 const ROUNDS: usize = 3;
-/// For how long the idle server is counted.
-const IDLE: Duration = Duration::from_secs(3);
+/// For how long the idle server is counted, and how often.
+const IDLE: Duration = Duration::from_secs(2);
+const IDLE_ROUNDS: usize = 4;
 /// By how much a budget may be exceeded, in percent.
 const MARGIN: u64 = 10;
 
@@ -130,8 +131,9 @@ fn commands_stay_within_their_budgets() {
         dumps += 1;
         (counted(dir.path(), dumps), since.elapsed().as_secs_f64())
     };
-    let (idle, seconds) = spent(&mut || std::thread::sleep(IDLE));
-    let idle = idle as f64 / seconds;
+    // The least of several: after the loading, a server has work that it does once.
+    let idle = (0..IDLE_ROUNDS).map(|_| spent(&mut || std::thread::sleep(IDLE)));
+    let idle = idle.map(|(all, seconds)| all as f64 / seconds).fold(f64::MAX, f64::min);
     let mut exceeded = Vec::new();
     for (shape, budget) in BUDGETS {
         window(&mut client, shape, &mut rng);

@@ -193,6 +193,7 @@ impl Record {
         let Sent { mut db, mut lines, exec: multi, mut unit, mut watches } = sent;
         loop {
             let is_marked = self.witness.is_some();
+            let marks = usize::from(is_marked);
             let mark = is_marked.then(|| call(&["EXISTS".to_owned(), mark(unit)]));
             let end = (is_marked && !multi).then(|| call(&["EXISTS".to_owned(), end_mark(unit)]));
             let calls = mark.into_iter().chain(lines.iter().map(|argv| call(argv))).chain(end).collect();
@@ -206,16 +207,13 @@ impl Record {
                 () = &mut until => None,
             };
             let returned = self.tick();
-            let ran = done
-                .as_ref()
-                .map_or(usize::MAX, |done| done.ran.len())
-                .saturating_sub(usize::from(is_marked));
+            let ran = done.as_ref().map_or(usize::MAX, |done| done.ran.len()).saturating_sub(marks);
             let rest = lines.split_off(ran.min(lines.len()));
             if done.is_none() && !multi {
                 self.left.lock().unwrap().insert(unit);
             }
             let selected = done.as_ref().map(|done| done.client.db);
-            let answers = done.and_then(|done| answers(done.replies, is_marked, lines.len()));
+            let answers = done.and_then(|done| answers(done.replies, marks, lines.len()));
             let known = answers.is_some();
             let (ran, last) = in_their_databases(&lines, db);
             assert!(
@@ -272,11 +270,10 @@ impl Record {
     }
 }
 
-/// The answers to a unit's `calls`, without its marks; None: unknown.
-fn answers(replies: Option<Vec<Reply>>, is_marked: bool, calls: usize) -> Option<Vec<Answer>> {
+/// The answers to a unit's `calls`, which follow those to `marks`; None: unknown.
+fn answers(replies: Option<Vec<Reply>>, marks: usize, calls: usize) -> Option<Vec<Answer>> {
     let Some(replies) = replies else { return Some(vec![Answer::Aborted]) };
-    let answers: Vec<Answer> =
-        replies.iter().skip(usize::from(is_marked)).take(calls).map(Answer::of).collect();
+    let answers: Vec<Answer> = replies.iter().skip(marks).take(calls).map(Answer::of).collect();
     let in_doubt = |a: &Answer| matches!(a, Answer::Error(line) if line.contains("commit result unknown"));
     (!answers.iter().any(in_doubt)).then_some(answers)
 }

@@ -8,8 +8,8 @@
 //!   values this makes the history *strictly* serializable;
 //! * each answered operation must be in a transaction, no refused one in a committed transaction, and an
 //!   uncommitted one must not have changed anything;
-//! * all operations of a unit took place, in their order; of a pipeline whose client left and whose end was not
-//!   reached, the server has run some first ones;
+//! * all operations of a unit took place, in their order; if a pipeline's client left and its end was not
+//!   reached, only the first few may have taken place;
 //! * every answer must be the model's.
 //!
 //! FoundationDB may give one version to several commits that do not see each other: any order of those will

@@ -35,15 +35,15 @@ pub fn end_mark(unit: usize) -> String {
 
 /// The unit whose mark has this row.
 pub fn unit_of(row: &[u8]) -> Option<usize> {
-    marked(row, MARK)
+    marked_unit(row, MARK)
 }
 
-/// The unit whose key with this prefix has this row.
-fn marked(row: &[u8], with: &str) -> Option<usize> {
-    let prefix = Prefix::of_row(row)?;
-    let (tag, rest) = row[prefix.as_bytes().len()..].split_first()?;
+/// The unit that a mark with this prefix names, if this is the mark's row.
+fn marked_unit(row: &[u8], prefix: &str) -> Option<usize> {
+    let database = Prefix::of_row(row)?;
+    let (tag, rest) = row[database.as_bytes().len()..].split_first()?;
     let name = rest.get(8..).filter(|_| *tag == b'K')?;
-    std::str::from_utf8(name).ok()?.strip_prefix(with)?.parse().ok()
+    std::str::from_utf8(name).ok()?.strip_prefix(prefix)?.parse().ok()
 }
 
 /// A transaction that held units.
@@ -103,18 +103,18 @@ impl Observer for Witness {
         (seen.now, seen.sure) = (now, sure);
     }
     fn wants(&self, key: &[u8]) -> bool {
-        unit_of(key).or(marked(key, END)).is_some()
+        unit_of(key).or(marked_unit(key, END)).is_some()
     }
     fn has_read(&self, tx: u64, version: Version, key: &[u8]) {
         let mut all = self.seen.lock().unwrap();
         let seen = all.get_mut(&tx).unwrap();
-        // Prefetched rows are read again where the unit runs.
+        // Prefetched rows are read again where the unit runs: only the last reads count.
         if let Some(unit) = unit_of(key) {
             seen.units.retain(|u| *u != unit);
             seen.units.push(unit);
             seen.whole.remove(&unit);
         }
-        seen.whole.extend(marked(key, END));
+        seen.whole.extend(marked_unit(key, END));
         (seen.version, seen.read) = (version, self.ticks.next());
     }
     fn commits(&self, _: u64) {
