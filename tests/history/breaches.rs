@@ -119,7 +119,8 @@ enum Amiss {
 }
 
 /// Breaks the comparison of an EXEC's watched key and no other read of that key. The comparison is the first
-/// read after the transaction first reads the EXEC's mark (`record.rs`).
+/// read after the transaction first reads the EXEC's mark (`record.rs`). What is read as a snapshot does not
+/// count: a prefetch reads the mark and the calls' keys in any order, before anything is compared.
 pub struct Compared {
     amiss: Amiss,
     of_one: Mutex<Comparing>,
@@ -155,6 +156,9 @@ impl Tamper for Compared {
         Some(Self::amiss(self.amiss))
     }
     fn read(&self, key: &[u8], read: Read) -> Read {
+        if read == Read::Snapshot {
+            return read;
+        }
         let mut one = self.of_one.lock().unwrap();
         if let Some(unit) = unit_of(key) {
             one.watches |= unit >= WATCHING && unit.is_multiple_of(2);
