@@ -4,6 +4,7 @@
 //! tens of seconds.
 
 use crate::assert_unharmed;
+use crate::support::fdb_cluster::wanted;
 use crate::support::resp::{Client, Value, request};
 use crate::support::say;
 use crate::support::server::{Server, tern};
@@ -83,7 +84,7 @@ fn a_long_subscribed_pattern_holds_no_client() {
         assert!(!other.run(&[&b"PSUBSCRIBE"[..], &slow]).value.is_error());
         let channel = b"a".repeat(6000);
         let heard = attack(&tern, &mut c, "PUBLISH to 3000 classes", &[&b"PUBLISH"[..], &channel, b"hello"]);
-        assert_eq!(heard.int(), Some(0));
+        assert_eq!(heard, Value::Int(0));
         let endless = b"?a".repeat(1 << 20);
         let refused = attack(&tern, &mut other, "PSUBSCRIBE of 2 MB", &[&b"PSUBSCRIBE"[..], &endless]);
         assert!(refused.is_error(), "{refused:?}");
@@ -137,7 +138,9 @@ fn many_listeners_and_long_messages_hold_no_client() {
         assert_eq!(attack(&tern, &mut c, "PUBLISH of 1 MB to 300", &argv).int(), Some(300));
         let grown = tern.resident().saturating_sub(before);
         say(&format!("a message of 1 MB to 300: {grown} bytes"));
-        assert!(grown < 10 << 20, "{grown} bytes for one message of 1 MB");
+        // The client of a cluster copies what is committed several times.
+        let most = if wanted() { 32 } else { 10 };
+        assert!(grown < most << 20, "{grown} bytes for one message of 1 MB");
         for listener in &mut listeners {
             let heard = listener.read().unwrap().value;
             assert_eq!(heard.items().unwrap()[2].bytes().map(<[u8]>::len), Some(1 << 20));
