@@ -2,8 +2,8 @@
 
 /// Each line begins with the connection that sends it, which is created when it is first named. `~` after its
 /// name: no reply; `?`: the reply is not compared; `#`: only its kind is; `<`: nothing is sent, a reply is
-/// read. `@b` is the id of connection `b`, `%b` its address and `%here` the server's; `_` is a space inside a
-/// word.
+/// read; `!`: clients that track are told of a change before the next line. `@b` is the id of connection `b`,
+/// `%b` its address and `%here` the server's; `_` is a space inside a word.
 ///
 /// Not covered: the reply to a transaction in which a connection kills itself or runs CLIENT REPLY OFF, which
 /// Redis cuts off, and CLIENT KILL ID with several ids, which Redis refuses.
@@ -136,7 +136,7 @@ pub const SCENES: &[(&str, &[&str])] = &[
             "c GET k",
             "a CLIENT KILL ID @d",
             "d PING",
-            "a SET k v",
+            "a! SET k v",
             "c CLIENT TRACKINGINFO",
             "c CLIENT GETREDIR",
             "a CLIENT LIST ID @c",

@@ -2,6 +2,7 @@
 //! connection on another, filters, CLIENT LIST's view of each, and every error.
 
 use crate::scenes::SCENES;
+use crate::support::fdb_cluster::wanted;
 use crate::support::resp::{Client, Reply, Value};
 use crate::support::say;
 use crate::support::server::{Server, newer_redis, tern};
@@ -13,6 +14,9 @@ const FIELDS: [&str; 14] = [
     "name", "flags", "db", "sub", "psub", "ssub", "multi", "watch", "cmd", "user", "redir", "resp",
     "lib-name", "lib-ver",
 ];
+
+/// On a cluster a change arrives through the log.
+const LOG: Duration = Duration::from_millis(300);
 
 /// One scene on one server.
 struct Stage<'a> {
@@ -53,6 +57,9 @@ impl Stage<'_> {
             }
             _ => client.try_run(&words).ok(),
         };
+        if who.ends_with('!') && wanted() {
+            std::thread::sleep(LOG);
+        }
         match (answer, &who[1..]) {
             (_, "?") => "something".into(),
             (None, _) => "closed".into(),
