@@ -143,11 +143,15 @@ async fn a_server_that_draws_the_name_of_another_draws_again() {
 async fn concurrent_registrations_of_one_name_have_one_winner() {
     let c = Cluster::empty();
     for seed in 0..20 {
-        let open = || async {
+        // What one of them has drawn besides: otherwise each takes the other's registration for its own.
+        let open = async |drawn: usize| {
             let space = Keyspace::open(c.store.clone(), &Env::seeded(START, seed), 1).await.unwrap();
+            for _ in 0..drawn {
+                let _ = space.fresh.oid();
+            }
             (space.register().await.unwrap(), space)
         };
-        let (one, two) = tokio::join!(open(), open());
+        let (one, two) = tokio::join!(open(0), open(1));
         assert_eq!(one.1.instances.id(), two.1.instances.id());
         assert!(one.0 != two.0, "seed {seed}");
         let (has, has_not) = if one.0 { (one.1, two.1) } else { (two.1, one.1) };

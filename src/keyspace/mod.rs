@@ -100,7 +100,7 @@ impl Fresh {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
     /// An object id never used before.
-    pub(crate) fn oid(&self) -> Oid {
+    pub fn oid(&self) -> Oid {
         let low = self.next.fetch_add(1, Ordering::Relaxed);
         Oid(u128::from(self.instance) << 64 | u128::from(low))
     }
