@@ -138,7 +138,7 @@ fn many_listeners_and_long_messages_hold_no_client() {
         assert_eq!(attack(&tern, &mut c, "PUBLISH of 1 MB to 300", &argv).int(), Some(300));
         let grown = tern.resident().saturating_sub(before);
         say(&format!("a message of 1 MB to 300: {grown} bytes"));
-        // The client of a cluster copies what is committed several times.
+        // On a cluster 14 to 15 MB were measured; one copy for each listener would be 300.
         let most = if wanted() { 32 } else { 10 };
         assert!(grown < most << 20, "{grown} bytes for one message of 1 MB");
         for listener in &mut listeners {
