@@ -278,8 +278,9 @@ section "Data" "";
     /// Bytes of memory to cache single values that were read or written recently, in front of the blocks; 0 for
     /// none.
     store_value_cache_size: usize = "store-value-cache-size" "67108864" Restart Memory(0, 1 << 46);
-    /// Bytes that the store collects in memory before it writes a table file.
-    store_write_buffer_size: usize = "store-write-buffer-size" "16777216" Restart Memory(64 << 10, 1 << 40);
+    /// Bytes of recent writes that the store keeps in memory before it moves them to a table file. Three times as
+    /// many may be in memory, and their log may take four times as many bytes on disk.
+    store_write_buffer_size: usize = "store-write-buffer-size" "33554432" Restart Memory(64 << 10, 1 << 40);
     /// The longest HyperLogLog in Redis' sparse form, in bytes; a longer one becomes dense.
     hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
 

@@ -158,12 +158,15 @@ impl Keyspace {
     pub async fn open(store: Store, env: &Env, databases: u8) -> crate::error::Result<Self> {
         let catalog = CatalogCache::open(&store, env, databases).await?;
         let fresh = Fresh::new(env)?;
+        let secret = secret::Cached::open(&store, env).await?;
+        // A server cannot go on without these, if a later sync fails and all that was not synced is lost.
+        store.sync()?;
         Ok(Keyspace {
             instances: Instances::new(&store, env, fresh.instance()),
             fences: Arc::new(Fences::new(&store, &env.clock, fresh.instance())),
             bus: Bus::new(&store, fresh.instance()),
             fresh,
-            secret: secret::Cached::open(&store, env).await?,
+            secret,
             ids: Interner::new(store.clone(), env),
             catalog,
             hints: SetHints::default(),

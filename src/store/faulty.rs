@@ -207,6 +207,9 @@ impl Faulty {
     pub(super) fn set_fsync(&self, fsync: Fsync) {
         self.inner.set_fsync(fsync);
     }
+    pub(super) fn sync(&self) -> StoreResult<()> {
+        self.inner.sync()
+    }
     pub(super) async fn lost(&self, generation: u64) -> u64 {
         Box::pin(self.inner.lost(generation)).await
     }

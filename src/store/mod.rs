@@ -246,6 +246,15 @@ impl Store {
             Store::Fdb(_) => {}
         }
     }
+    /// Makes every commit so far durable, whatever the sync policy. Takes as long as a sync, on this thread.
+    pub fn sync(&self) -> StoreResult<()> {
+        match self {
+            Store::Local(s) => s.sync(),
+            Store::Faulty(s) => s.sync(),
+            #[cfg(feature = "fdb")]
+            Store::Fdb(_) => Ok(()),
+        }
+    }
     /// Waits until the store has a later [generation](Tx::generation) than `generation`, and returns it;
     /// forever if that never happens.
     pub async fn lost(&self, generation: u64) -> u64 {

@@ -60,7 +60,7 @@ fn kind(path: &Path) -> &'static str {
     let kinds = ["MANIFEST", "OPTIONS", "CURRENT", "IDENTITY", "TERN-LOGS"];
     match name.rsplit_once('.') {
         Some((_, "sst")) => "sst",
-        Some((_, "log")) => "log",
+        Some((_, "wal")) => "log",
         // A file that the kill caught before its rename.
         Some((_, "new")) => "other",
         _ => kinds.into_iter().find(|start| name.starts_with(start)).unwrap_or("other"),

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Kinds of files whose sync fails.
-const KINDS: [&str; 5] = [".log", ".sst", "MANIFEST", "TERN-LOGS", "TERN-SYNCED"];
+const KINDS: [&str; 5] = [".wal", ".sst", "MANIFEST", "TERN-LOGS", "TERN-SYNCED"];
 const MODES: [&str; 2] = ["gone", "kept"];
 /// How soon writes must resume.
 const RECOVERY: Duration = Duration::from_secs(30);
@@ -99,5 +99,5 @@ fn acknowledged_writes_survive_a_failed_sync() {
         }
     }
     say(&format!("  clients heard of it: {heard_of:?}"));
-    assert!(heard_of[".log"] > 0, "{heard_of:?}");
+    assert!(heard_of[".wal"] > 0, "{heard_of:?}");
 }

@@ -51,7 +51,7 @@ fn noted(dir: &Path) -> BTreeMap<String, usize> {
     let pairs = text.split_ascii_whitespace().filter_map(|word| word.split_once(':'));
     let name = |number: &str| match number.strip_prefix('M') {
         Some(number) => format!("MANIFEST-{number:0>6}"),
-        None => format!("{number:0>6}.log"),
+        None => format!("{number:0>6}.wal"),
     };
     pairs.map(|(number, length)| (name(number), length.parse().unwrap())).collect()
 }

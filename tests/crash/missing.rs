@@ -56,7 +56,7 @@ fn a_store_with_a_missing_file_names_it_and_does_not_start_empty() {
         directory(&dir, fsync, stop);
         let all = files(&dir);
         let logs: Vec<PathBuf> =
-            all.iter().filter(|f| f.extension().is_some_and(|e| e == "log")).cloned().collect();
+            all.iter().filter(|f| f.extension().is_some_and(|e| e == "wal")).cloned().collect();
         let tables = all.iter().filter(|f| f.extension().is_some_and(|e| e == "sst"));
         assert!(!is_refused(&dir, &[]), "no file is missing");
         let refused: Vec<bool> = logs.iter().map(|log| is_refused(&dir, std::slice::from_ref(log))).collect();
@@ -81,7 +81,7 @@ fn a_log_cut_off_in_its_synced_part_is_named() {
         let dir = home.path().join(fsync);
         directory(&dir, fsync, false);
         let logs: Vec<PathBuf> =
-            files(&dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "log")).collect();
+            files(&dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "wal")).collect();
         let newest = logs.last().unwrap();
         let copied = home.path().join("cut");
         let mut started = 0;
@@ -93,7 +93,7 @@ fn a_log_cut_off_in_its_synced_part_is_named() {
                 match try_start(tern_command(&copied, &ARGS), &copied.with_extension("log")) {
                     Err(refused) => {
                         // The oldest log may already be in tables but not removed yet.
-                        assert!(refused.status == Some(1) && refused.said.contains(".log"), "{refused:?}");
+                        assert!(refused.status == Some(1) && refused.said.contains(".wal"), "{refused:?}");
                         let synced = refused.said.contains("had been synced");
                         assert!(fsync == "no" || log != newest || synced, "{fsync}, {left}: {refused:?}");
                         if synced {
@@ -126,7 +126,7 @@ pub fn follow_advice(dir: &Path, said: &str) {
     log.set_len(length.parse().unwrap()).unwrap();
     std::fs::remove_file(dir.join("TERN-SYNCED")).unwrap();
     if said.contains("move away the logs with higher numbers") {
-        let higher = files(dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "log"));
+        let higher = files(dir).into_iter().filter(|f| f.extension().is_some_and(|e| e == "wal"));
         higher.filter(|f| f.as_path() > Path::new(file)).for_each(|f| std::fs::remove_file(f).unwrap());
         std::fs::remove_file(dir.join("TERN-LOGS")).unwrap();
     }
@@ -144,7 +144,7 @@ fn a_log_cut_off_or_removed_under_a_server_is_named_at_the_next_start() {
         let dir = home.path().join(format!("{eighths:?}"));
         let mut server = tern_in(&dir, &[&ARGS[..], &["--appendfsync", "always"]].concat());
         history::steps(&mut server.client(), 1, 40);
-        let log = files(&dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "log")).unwrap();
+        let log = files(&dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "wal")).unwrap();
         let length = || log.metadata().unwrap().len();
         let since = Instant::now();
         while noted(&dir)[&name(&log)] as u64 != length() {
@@ -185,7 +185,7 @@ fn following_the_advice_of_a_refusal_starts_the_server() {
     let mut server = tern_in(&dir, &args);
     history::steps(&mut server.client(), 21, 40);
     server.kill();
-    let log = files(&dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "log")).unwrap();
+    let log = files(&dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "wal")).unwrap();
     std::fs::remove_file(&log).unwrap();
     let refused = try_start(tern_command(&dir, &ARGS), &home.path().join("log")).err().unwrap();
     for part in [name(&log), "is missing".into(), format!("remove {}", dir.join("TERN-LOGS").display())] {

@@ -22,7 +22,7 @@ fn server(dir: &Path, fsync: &str) -> Server {
 /// Waits until the note covers everything that is synced.
 fn settle(dir: &Path, fsync: &str) {
     let since = Instant::now();
-    let newest = || files(dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "log")).unwrap();
+    let newest = || files(dir).into_iter().rfind(|f| f.extension().is_some_and(|e| e == "wal")).unwrap();
     let known = || noted(dir).get(&name(&newest())).copied().unwrap_or_default() as u64;
     while fsync != "no" && known() < newest().metadata().unwrap().len() {
         assert!(since.elapsed() < Duration::from_secs(20), "{:?}", noted(dir));
@@ -120,7 +120,7 @@ fn a_log_older_than_the_note_is_refused() {
         server.kill();
         std::fs::copy(dir.join(NAME), old.join(NAME)).unwrap();
         let said = start(&old, 0).unwrap_err();
-        assert!(said.contains(".log is damaged at byte") && said.contains("had been synced"), "{said}");
+        assert!(said.contains(".wal is damaged at byte") && said.contains("had been synced"), "{said}");
         follow_advice(&old, &said);
         assert_eq!(start(&dir, 20), Ok(20));
         std::fs::remove_dir_all(&old).unwrap();

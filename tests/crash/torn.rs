@@ -121,7 +121,7 @@ fn lose(dir: &Path, synced: &BTreeMap<String, usize>, loss: Loss, rng: &mut Rng)
     let mut logs = 0;
     for path in files(dir) {
         let name = crate::name(&path);
-        if !name.ends_with(".log") && !name.ends_with(".sst") && !name.starts_with("MANIFEST") {
+        if !name.ends_with(".wal") && !name.ends_with(".sst") && !name.starts_with("MANIFEST") {
             continue;
         }
         let bytes = std::fs::read(&path).unwrap();
@@ -129,7 +129,7 @@ fn lose(dir: &Path, synced: &BTreeMap<String, usize>, loss: Loss, rng: &mut Rng)
         if sure >= bytes.len() {
             continue;
         }
-        logs += usize::from(name.ends_with(".log"));
+        logs += usize::from(name.ends_with(".wal"));
         std::fs::write(&path, loss.of(bytes, sure, rng)).unwrap();
     }
     logs

@@ -1,30 +1,30 @@
-//! A batch while it is being collected: the admitted transactions in commit order, and what RocksDB will
-//! write for them.
+//! A batch while it is being collected: the admitted transactions in commit order, and their record for the
+//! log.
 //!
-//! Order matters: inside a `WriteBatch` a later entry wins. So each transaction appends its cleared ranges
-//! first and its effects on keys after them, after everything of the transactions before it.
+//! Order matters: in a record a later change wins. So each transaction appends its cleared ranges first and
+//! its effects on keys after them, after everything of the transactions before it.
 //!
-//! Small clears become point deletes, large ones a `DeleteRange`. A range tombstone is one entry regardless
-//! of its length, but while it is in a memtable every read must look it up, and each new one makes RocksDB
-//! rebuild their sorted list; a point tombstone costs only readers of its own key. So the rows are counted up
-//! to [`POINT_DELETES`], giving up after some tombstones (queues leave many).
+//! Small clears become removals of rows, large ones of a range. A cleared range is one entry regardless of its
+//! length, but every read must look it up; a removed row costs only readers of its own key. So the rows are
+//! counted up to [`POINT_DELETES`], giving up after some removed ones (queues leave many).
 
 use super::committer::{Request, Waiter};
 use super::conflicts::{Conflicts, Identity};
-use super::engine::Engine;
-use super::layout::{METADATA, VERSION};
+use super::snapshot::SnapshotView;
 use super::value_cache::ValueCache;
+use super::wal::Record;
 use crate::error::StoreResult;
 use crate::store::Version;
 use crate::store::writes::{Effect, Own, Writes, apply_all};
 use bytes::Bytes;
-use rocksdb::WriteBatch;
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 use tokio::sync::oneshot;
 
 /// A cleared range with at most this number of rows is deleted row by row.
 const POINT_DELETES: usize = 32;
+/// Removed rows that counting the rows of a cleared range may walk over.
+const SKIPPED: u32 = 1000;
 
 /// An admitted transaction.
 pub(super) struct Admitted {
@@ -46,20 +46,20 @@ pub(super) struct Removed {
 
 /// The state before the batch, for the committer: the newest version of everything.
 pub(super) struct Before<'a> {
-    pub(super) engine: &'a Engine,
+    pub(super) view: &'a SnapshotView,
     pub(super) values: &'a ValueCache,
 }
 
 impl Before<'_> {
+    fn known(&self, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
+        self.view.recent(hash, key).or_else(|| self.values.newest(hash, key))
+    }
     fn newest(&self, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
-        self.values.newest(hash, key).map_or_else(|| self.engine.newest(key), Ok)
+        self.known(hash, key).map_or_else(|| self.view.get(key), Ok)
     }
     /// False if the key is certainly absent.
     fn may_have(&self, hash: u64, key: &[u8]) -> bool {
-        match self.values.newest(hash, key) {
-            Some(value) => value.is_some(),
-            None => self.engine.may_have(key),
-        }
+        self.known(hash, key).map_or_else(|| self.view.engine().may_have(key), |value| value.is_some())
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Batch {
     pub(super) outdated: Vec<Waiter>,
     /// Hashes of keys written without a conflict, which the conflict table does not know.
     quiet: HashSet<u64, BuildHasherDefault<Identity>>,
-    rocks: WriteBatch,
+    record: Record,
     metadata: Option<Version>,
 }
 
@@ -79,7 +79,7 @@ impl Batch {
     /// An empty batch after version `before`.
     pub(super) fn new(before: Version) -> Self {
         let (admitted, outdated, quiet) = Default::default();
-        Batch { before, admitted, outdated, quiet, rocks: WriteBatch::new(), metadata: None }
+        Batch { before, admitted, outdated, quiet, record: Record::new(before), metadata: None }
     }
 
     /// The version of the last admitted transaction.
@@ -104,23 +104,20 @@ impl Batch {
         if !writes.stamped.is_empty() {
             writes.stamp(version);
         }
+        self.record.next();
         let removed = self.append(&writes, past, table);
         table.note(&writes, version);
         self.quiet.extend(writes.ops.values().filter(|op| !op.conflict).map(|op| op.hash));
         if writes.bump {
+            self.record.bump();
             self.metadata = Some(version);
         }
         self.admitted.push(Admitted { version, writes, removed, reply, watches });
     }
 
-    /// The batch for RocksDB, with the version rows; may be taken once.
-    pub(super) fn seal(&mut self) -> WriteBatch {
-        let mut rocks = std::mem::take(&mut self.rocks);
-        rocks.put(VERSION, self.last().to_be_bytes());
-        if let Some(version) = self.metadata {
-            rocks.put(METADATA, version.to_be_bytes());
-        }
-        rocks
+    /// The record for the log; may be taken once.
+    pub(super) fn seal(&mut self) -> Record {
+        std::mem::replace(&mut self.record, Record::new(self.before))
     }
 
     /// Replaces the atomic operations of a transaction by their results. Precedes [`Batch::admit`], which
@@ -160,16 +157,16 @@ impl Batch {
     fn append(&mut self, writes: &Writes, past: &Before<'_>, table: &Conflicts) -> Removed {
         let mut removed = Removed::default();
         for (begin, end) in writes.cleared.iter() {
-            self.clear(begin, end, past.engine, &mut removed);
+            self.clear(begin, end, past.view, &mut removed);
         }
         for (key, op) in &writes.ops {
             match &op.effect {
-                Effect::Set(value) => self.rocks.put(key, value),
-                Effect::Clear if !op.kept => self.rocks.delete(key),
+                Effect::Set(value) => self.record.set(key, value),
+                Effect::Clear if !op.kept => self.record.remove(key),
                 Effect::Clear if self.wrote(key, op.hash, table) || past.may_have(op.hash, key) => {
-                    self.rocks.delete(key)
+                    self.record.remove(key)
                 }
-                // A tombstone of a key that never existed would only slow down range reads.
+                // The removal of a key that never existed would only slow down range reads.
                 Effect::Clear => {}
                 Effect::Atomic(_) => {} // resolved before
             }
@@ -182,16 +179,16 @@ impl Batch {
         table.point(hash, key) > self.before || self.quiet.contains(&hash)
     }
 
-    fn clear(&mut self, begin: &Bytes, end: &Bytes, engine: &Engine, removed: &mut Removed) {
+    fn clear(&mut self, begin: &Bytes, end: &Bytes, view: &SnapshotView, removed: &mut Removed) {
         let here =
             self.admitted.iter().flat_map(|a| a.writes.between(begin, end)).map(|(key, _)| key.clone());
         let mut keys: Vec<Bytes> = here.take(POINT_DELETES + 1).collect();
-        let complete = engine.few_keys(begin, end, POINT_DELETES, &mut keys);
+        let complete = view.few_keys((begin, end), (POINT_DELETES, SKIPPED), &mut keys);
         if complete {
-            keys.iter().for_each(|key| self.rocks.delete(key));
+            keys.iter().for_each(|key| self.record.remove(key));
             removed.keys.extend(keys);
         } else {
-            self.rocks.delete_range(begin, end);
+            self.record.clear(begin, end);
             removed.ranges.push((begin.clone(), end.clone()));
         }
     }

@@ -17,10 +17,12 @@
 
 use super::batch::{Admitted, Batch, Before};
 use super::conflicts::Conflicts;
+use super::drain::{Shelf, publish};
 use super::engine::Engine;
 use super::faults::DiskFaults;
 use super::layout;
 use super::reads::Reads;
+use super::recent::{Cleared, Generation, Readers, Written};
 use super::reopen::Broken;
 use super::snapshot::{Offline, Published, SnapshotView};
 use super::watches::Watches;
@@ -61,13 +63,26 @@ pub(super) struct Request {
 struct Retired {
     version: Version,
     at: Duration,
-    readers: Weak<Published>,
+    readers: Weak<()>,
 }
+
+impl Retired {
+    fn is_read(&self) -> bool {
+        self.readers.strong_count() > 0
+    }
+}
+
+/// A log may be so many times as long as a generation is large: rows that are written again and again fill the
+/// log only.
+const LOG: usize = 4;
+/// Rows entered while one lock is held.
+const ENTERED: usize = 512;
 
 /// See the module.
 pub(super) struct Committer {
     pub(super) core: Arc<Core>,
     pub(super) engine: Arc<Engine>,
+    pub(super) shelf: Arc<Shelf>,
     pub(super) version: Version,
     pub(super) metadata_version: Version,
     pub(super) generation: u64,
@@ -77,6 +92,8 @@ pub(super) struct Committer {
     conflicts: Conflicts,
     pub(super) watches: Watches,
     retired: VecDeque<Retired>,
+    /// Versions superseded so long ago that who reads them is too old to write.
+    lingering: Vec<Retired>,
     /// Until then the disk counts as slow.
     slow_until: Duration,
 }
@@ -95,7 +112,8 @@ pub(super) fn run(core: &Arc<Core>) {
             None => return,
         }
     }
-    if let Some(committer) = core.committer.lock().take() {
+    let committer = core.committer.lock().take();
+    if let Some(committer) = committer {
         committer.shut_down();
     }
 }
@@ -105,7 +123,7 @@ pub(super) fn run(core: &Arc<Core>) {
 pub(super) fn run_here(core: &Core) -> bool {
     let Some(mut slot) = core.committer.try_lock() else { return false };
     let Some(committer) = slot.as_mut() else { return false };
-    if core.now() < committer.slow_until {
+    if core.now() < committer.slow_until || committer.is_crowded() {
         return false;
     }
     let _guard = CloseOnPanic(core);
@@ -120,13 +138,15 @@ pub(super) fn run_here(core: &Core) -> bool {
 
 impl Committer {
     /// A committer for a database whose last batch had version `written`.
-    pub(super) fn new(core: Arc<Core>, engine: Arc<Engine>, written: Version) -> Self {
+    pub(super) fn new(core: Arc<Core>, shelf: Arc<Shelf>, written: Version) -> Self {
+        let engine = shelf.layers().engine().clone();
         let Published { version, metadata_version, generation, .. } = **core.published.load();
         let conflicts = Conflicts::new(version);
-        let (watches, retired) = Default::default();
+        let (watches, retired, lingering) = Default::default();
         Committer {
             core,
             engine,
+            shelf,
             version,
             metadata_version,
             generation,
@@ -134,6 +154,7 @@ impl Committer {
             conflicts,
             watches,
             retired,
+            lingering,
             slow_until: Duration::ZERO,
         }
     }
@@ -152,21 +173,23 @@ impl Committer {
         let mut requests = requests.into_iter().peekable();
         while requests.peek().is_some() {
             let mut batch = Batch::new(self.version);
+            let view = SnapshotView::newest(self.shelf.layers());
             let mut bytes = 0;
             while bytes < BATCH_BYTES
                 && let Some(request) = requests.next()
             {
                 bytes += request.writes.size();
-                self.admit(request, &mut batch);
+                self.admit(request, &mut batch, &view);
             }
+            drop(view);
             self.commit(batch).map_err(|broken| broken.with_rest(requests.by_ref()))?;
         }
         Ok(())
     }
 
-    fn admit(&mut self, mut request: Request, batch: &mut Batch) {
+    fn admit(&mut self, mut request: Request, batch: &mut Batch, view: &SnapshotView) {
         let outcome = self.check(&request, batch).and_then(|()| {
-            let past = Before { engine: &self.engine, values: &self.core.values };
+            let past = Before { view, values: &self.core.values };
             batch.resolve(&mut request, &past, &self.conflicts)?;
             self.wake_outdated(&mut request, batch);
             Ok(())
@@ -174,7 +197,7 @@ impl Committer {
         match outcome {
             Ok(()) if request.writes.is_empty() => self.watch_only(request),
             Ok(()) => {
-                let past = Before { engine: &self.engine, values: &self.core.values };
+                let past = Before { view, values: &self.core.values };
                 batch.admit(request, &past, &mut self.conflicts);
             }
             Err(e) => {
@@ -230,10 +253,11 @@ impl Committer {
 
     /// Writes the batch and, if the policy says so, syncs. An error leaves the batch in doubt.
     fn write(&mut self, batch: &mut Batch) -> Result<(), String> {
+        self.make_room()?;
         let counters = &self.core.counters;
         let start = self.core.now();
         self.core.disk(DiskFaults::on_write)?;
-        self.engine.write(batch.seal())?;
+        self.engine.append(batch.seal())?;
         let written = self.core.now();
         add_micros(&counters.write_micros, written.saturating_sub(start));
         counters.batches.fetch_add(1, Ordering::Relaxed);
@@ -254,14 +278,53 @@ impl Committer {
         self.core.sync(&self.engine, lengths)
     }
 
+    /// Begins another generation if the newest is full. Waits while too many wait to be drained.
+    fn make_room(&mut self) -> Result<(), String> {
+        if self.is_full() {
+            self.shelf.wait_for_room()?;
+            self.turn()?;
+        }
+        Ok(())
+    }
+
+    fn is_full(&self) -> bool {
+        let most = self.core.options.write_buffer;
+        self.engine.log_length() >= LOG * most
+            || self.shelf.newest().is_some_and(|newest| newest.is_full(most))
+    }
+
+    /// Whether the next generation may have to wait.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.shelf.is_crowded()
+    }
+
+    /// Whether this generation takes new commits.
+    pub(super) fn is_newest(&self, generation: Option<&Arc<Generation>>) -> bool {
+        self.shelf
+            .newest()
+            .zip(generation)
+            .is_some_and(|(newest, generation)| Arc::ptr_eq(&newest, generation))
+    }
+
+    /// Begins another generation.
+    pub(super) fn turn(&mut self) -> Result<(), String> {
+        let log = self.engine.turn()?;
+        self.shelf.begin(log);
+        Ok(())
+    }
+
     /// Publishes a written batch and answers its transactions.
     fn finish(&mut self, batch: Batch) {
+        if let Some(newest) = self.shelf.newest() {
+            let readers = Readers { oldest: self.oldest_read(), newest: self.version };
+            batch.admitted.iter().for_each(|admitted| enter(&newest, admitted, readers));
+            newest.committed(batch.last(), batch.metadata());
+        }
         self.version = batch.last();
         self.written = self.version;
         self.metadata_version = batch.metadata().unwrap_or(self.metadata_version);
         self.core.counters.commits.fetch_add(batch.admitted.len() as u64, Ordering::Relaxed);
-        batch.admitted.iter().for_each(|admitted| self.enter(admitted));
-        self.publish(Ok(SnapshotView::newest(self.engine.clone())));
+        self.publish_newest();
         let mut keys = Vec::new();
         for admitted in batch.admitted {
             let _ = admitted.reply.send(Ok(admitted.version)); // the receiver may have given up
@@ -276,47 +339,44 @@ impl Committer {
         self.prune();
     }
 
-    /// Enters a transaction's effects into the value cache before the next view is published.
-    fn enter(&self, admitted: &Admitted) {
-        let Admitted { version, writes, removed, .. } = admitted;
-        let values = &self.core.values;
-        for (begin, end) in &removed.ranges {
-            values.cleared(begin, end, *version);
-        }
-        if writes.is_large() {
-            // Marks them as outdated, not as absent: the transaction may have set them again, and its own
-            // version is not outdated.
-            removed.keys.iter().for_each(|key| values.outdated(layout::hash(key), *version));
-            return writes.ops.values().for_each(|op| values.outdated_nearby(op.hash, *version));
-        }
-        for key in &removed.keys {
-            values.wrote(layout::hash(key), key, *version, None);
-        }
-        for (key, op) in &writes.ops {
-            match &op.effect {
-                Effect::Set(_) | Effect::Clear if !op.kept => values.outdated(op.hash, *version),
-                Effect::Set(value) => values.wrote(op.hash, key, *version, Some(value)),
-                Effect::Clear | Effect::Atomic(_) => values.wrote(op.hash, key, *version, None),
-            }
+    /// Publishes everything that was committed.
+    pub(super) fn publish_newest(&mut self) {
+        let layers = self.shelf.layers();
+        self.publish(Ok(SnapshotView::new(layers.clone(), self.version)));
+        // A generation that was drained meanwhile is not kept until the next commit.
+        if !Arc::ptr_eq(&layers, &self.shelf.layers()) {
+            publish(&self.core, &self.engine, &self.shelf);
         }
     }
 
     /// Publishes the committer's version for new transactions.
     pub(super) fn publish(&mut self, view: Result<SnapshotView, Offline>) {
         let (version, metadata_version, generation) = (self.version, self.metadata_version, self.generation);
-        let published = Published { version, metadata_version, generation, view };
+        let readers = Arc::default();
+        let published = Published { version, metadata_version, generation, view, readers };
         let old = self.core.published.swap(Arc::new(published));
-        let readers = Arc::downgrade(&old);
+        let readers = Arc::downgrade(&old.readers);
         self.retired.push_back(Retired { version: old.version, at: self.core.now(), readers });
+    }
+
+    /// The oldest version that somebody reads or may begin to read.
+    fn oldest_read(&mut self) -> Version {
+        self.lingering.retain(Retired::is_read);
+        let lingering = self.lingering.iter().map(|r| r.version).min();
+        let retired = self.retired.iter().find(|r| r.is_read()).map(|r| r.version);
+        lingering.or(retired).unwrap_or(self.version)
     }
 
     /// Forgets conflicts below the oldest version that a live transaction reads. A transaction that reads a
     /// version superseded more than 5 s ago is too old anyway.
     fn prune(&mut self) {
         let now = self.core.now();
-        let dead = |r: &Retired| r.readers.strong_count() == 0 || now.saturating_sub(r.at) > MAX_AGE;
-        while self.retired.front().is_some_and(dead) {
-            self.retired.pop_front();
+        while let Some(first) = self.retired.front() {
+            let is_old = now.saturating_sub(first.at) > MAX_AGE;
+            if first.is_read() && !is_old {
+                break;
+            }
+            self.lingering.extend(self.retired.pop_front().filter(Retired::is_read));
         }
         let floor = self.retired.front().map_or(self.version, |r| r.version);
         self.conflicts.prune(floor);
@@ -327,17 +387,29 @@ impl Committer {
         self.conflicts = Conflicts::new(version);
     }
 
-    /// Stops at the end of the queue. If a caller waits for this, the memtable is flushed, so that the next
-    /// open has no log to replay, and the database is closed once the last transaction is gone.
+    /// Moves everything to tables, unless RocksDB would wait for compaction first.
+    fn drain(&mut self) -> Result<(), String> {
+        if self.engine.is_near_stall() {
+            return Ok(());
+        }
+        if self.shelf.newest().is_some_and(|newest| newest.is_used()) {
+            self.turn()?;
+        }
+        self.shelf.wait_for(1, 1)
+    }
+
+    /// Stops at the end of the queue. If a caller waits for this, everything is drained, so that the next open
+    /// has no log to replay, and the database is closed once the last transaction is gone.
     pub(super) fn shut_down(mut self) {
         let core = self.core.clone();
         let outcome = self.sync().map_err(StoreError::Unavailable);
         let closers = core.take_closers();
         if !closers.is_empty()
-            && let Err(e) = self.engine.flush()
+            && let Err(e) = self.drain()
         {
-            tracing::warn!(error = %e, "the memtable was not flushed at close; its data is in the log");
+            tracing::warn!(error = e, "not everything was moved to tables at close; it is in the log");
         }
+        self.shelf.close();
         self.engine.note_manifest();
         self.publish(Err(Offline::Closed));
         let gone = self.engine.gone();
@@ -346,6 +418,32 @@ impl Committer {
             core.wait_gone(&gone);
         }
         closers.into_iter().for_each(|closer| drop(closer.send(outcome.clone())));
+    }
+}
+
+/// Enters a transaction's effects before the next view is published.
+fn enter(to: &Generation, admitted: &Admitted, readers: Readers) {
+    let Admitted { version, writes, removed, .. } = admitted;
+    let version = *version;
+    if !removed.ranges.is_empty() {
+        let range =
+            |(begin, end): &(Bytes, Bytes)| Cleared { begin: begin.clone(), end: end.clone(), version };
+        to.clear(removed.ranges.iter().map(range));
+    }
+    let removed = removed.keys.iter().map(|key| {
+        let hash = layout::hash(key);
+        Written { key, hash, version, value: None, kept: true }
+    });
+    let written = writes.ops.iter().map(|(key, op)| {
+        let value = match &op.effect {
+            Effect::Set(value) => Some(value),
+            Effect::Clear | Effect::Atomic(_) => None,
+        };
+        Written { key, hash: op.hash, version, value, kept: op.kept }
+    });
+    let mut rows = removed.chain(written).peekable();
+    while rows.peek().is_some() {
+        to.enter(rows.by_ref().take(ENTERED), readers);
     }
 }
 

@@ -85,6 +85,6 @@ impl DiskFaults {
 
 /// The lengths of the logs in `dir`.
 pub(super) fn lengths(dir: &Path) -> Lengths {
-    let logs = super::engine::names(dir).filter(|name| name.ends_with(".log"));
+    let logs = super::directory::names(dir).filter(|name| name.ends_with(".wal"));
     logs.filter_map(|name| Some((name.clone(), std::fs::metadata(dir.join(name)).ok()?.len()))).collect()
 }

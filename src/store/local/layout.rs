@@ -1,23 +1,27 @@
 //! The layout of RocksDB's single key space.
 //!
 //! ```text
-//! 00 'format'      what wrote this directory            "tern-local 1"
-//! 00 'version'     the last commit version              u64, big-endian
-//! 00 'metadata'    the last metadata version            u64, big-endian
+//! 00 'format'      what wrote this directory            "tern-local 2"
+//! 00 'drained'     the last log whose commits are here  u64, big-endian
+//! 00 'version'     the last commit version of those     u64, big-endian
+//! 00 'metadata'    their last metadata version          u64, big-endian
 //! 01 <user key>    the user's value
 //! ```
 //!
-//! Why a prefix and not a second column family: the version is written in every batch. A column family of its
-//! own would hardly ever fill its memtable, so it would pin every log file until it is flushed by force. The
+//! Why a prefix and not a second column family: one flush makes a whole generation of commits durable. The
 //! byte costs nothing on disk (keys are delta-encoded) and one short copy per read. Inside the engine all
 //! keys are *stored* keys, with the prefix; only `tx.rs` sees both.
 
 use bytes::Bytes;
 
 /// The format that this version of the engine reads and writes.
-pub(super) const FORMAT_VALUE: &[u8] = b"tern-local 1";
+pub(super) const FORMAT_VALUE: &[u8] = b"tern-local 2";
+/// The format before it, which this version upgrades.
+pub(super) const FORMAT_BEFORE: &[u8] = b"tern-local 1";
 /// The row of the format marker.
 pub(super) const FORMAT: &[u8] = b"\0format";
+/// The row of the last drained log.
+pub(super) const DRAINED: &[u8] = b"\0drained";
 /// The row of the last commit version.
 pub(super) const VERSION: &[u8] = b"\0version";
 /// The row of the metadata version.

@@ -1,18 +1,18 @@
 //! The file TERN-LOGS: which logs hold commits.
 //!
-//! RocksDB's manifest says up to which log everything is in tables, but not which logs follow: if one were
-//! removed, the store would open without its commits, unnoticed. So the engine keeps its own list of logs:
+//! A row in the database says up to which log everything is in tables (`layout.rs`), but not which logs
+//! follow: if one were removed, the store would open without its commits, unnoticed. So there is a list:
 //!
 //! ```text
 //! TERN-LOGS    tern-logs 1 <number> ... <xxh3-64 of what is in front, 16 hexadecimal digits>\n
 //! ```
 //!
-//! A listed log that the manifest does not call flushed must exist (`audit.rs`). Why this is exact:
+//! A listed log that is not drained must exist (`audit.rs`). Why this is exact:
 //!
 //! * If every commit is synced, a log is listed before a commit in it is acknowledged; otherwise with the
 //!   next round of the syncer, within about a second ([`Logs::note`]).
 //! * It is listed once its directory entry is on disk, so a loss of power does not remove it.
-//! * RocksDB removes a log only after the manifest that calls it flushed is on disk.
+//! * A log is removed only after the tables with its commits, and the manifest that names them, are on disk.
 //!
 //! Without the file (a directory of an earlier version, or a copy of only the database) nothing is compared.
 //! The file is replaced as a whole.
@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Not a name that RocksDB could take for one of its own files, as it does with everything that begins with
@@ -35,8 +35,6 @@ const HEAD: &str = "tern-logs 1";
 /// The logs of an open database.
 pub(super) struct Logs {
     dir: PathBuf,
-    /// The number of the memtables and tables last seen by a write. Another memtable means another log.
-    tables: AtomicU64,
     /// Another log may have begun since the list was written.
     outdated: AtomicBool,
     listed: Mutex<BTreeSet<u64>>,
@@ -45,17 +43,15 @@ pub(super) struct Logs {
 impl Logs {
     /// Lists the logs of the open database in `dir`.
     pub(super) fn open(dir: &Path) -> io::Result<Self> {
-        let (tables, outdated, listed) = (AtomicU64::new(0), AtomicBool::new(true), Mutex::default());
-        let logs = Logs { dir: dir.to_path_buf(), tables, outdated, listed };
+        let (outdated, listed) = (AtomicBool::new(true), Mutex::default());
+        let logs = Logs { dir: dir.to_path_buf(), outdated, listed };
         logs.note()?;
         Ok(logs)
     }
 
-    /// Called after each write; `tables` counts RocksDB's switches to other memtables or tables.
-    pub(super) fn wrote(&self, tables: u64) {
-        if self.tables.swap(tables, Ordering::AcqRel) != tables {
-            self.outdated.store(true, Ordering::Release);
-        }
+    /// Another log has begun.
+    pub(super) fn began(&self) {
+        self.outdated.store(true, Ordering::Release);
     }
 
     /// The listed log that began last.
@@ -68,13 +64,13 @@ impl Logs {
         of(&mut self.listed.lock().iter().copied())
     }
 
-    /// Updates the list if a log may have begun. Returns whether memtables or tables have changed.
+    /// Updates the list if a log has begun. Returns whether one has.
     pub(super) fn note(&self) -> io::Result<bool> {
-        if !self.outdated.load(Ordering::Acquire) {
+        // Who comes while another is writing the list waits for it.
+        let mut listed = self.listed.lock();
+        if !self.outdated.swap(false, Ordering::AcqRel) {
             return Ok(false);
         }
-        let mut listed = self.listed.lock();
-        self.outdated.store(false, Ordering::Release);
         let listing = list(&self.dir, &mut listed);
         if listing.is_err() {
             self.outdated.store(true, Ordering::Release);
@@ -98,14 +94,32 @@ fn numbers(dir: &Path) -> io::Result<BTreeSet<u64>> {
     let mut numbers = BTreeSet::new();
     for entry in std::fs::read_dir(dir)? {
         let name = entry?.file_name();
-        numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".log")?.parse::<u64>().ok()));
+        numbers.extend(name.to_str().and_then(|name| name.strip_suffix(".wal")?.parse::<u64>().ok()));
     }
     Ok(numbers)
 }
 
+/// Takes logs that are about to be removed from the list, if there is one.
+pub(super) fn unlist(dir: &Path, removed: &[PathBuf]) -> io::Result<()> {
+    if removed.is_empty() || !dir.join(NAME).exists() {
+        return Ok(());
+    }
+    let mut kept = numbers(dir)?;
+    kept.retain(|number| !removed.contains(&path(dir, *number)));
+    write(dir, &kept)
+}
+
+/// Removes the list.
+pub(super) fn forget(dir: &Path) -> io::Result<()> {
+    match std::fs::remove_file(dir.join(NAME)) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => File::open(dir)?.sync_all(),
+    }
+}
+
 /// The path of a log.
 pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
-    dir.join(format!("{number:06}.log"))
+    dir.join(format!("{number:06}.wal"))
 }
 
 fn write(dir: &Path, logs: &BTreeSet<u64>) -> io::Result<()> {
@@ -123,7 +137,7 @@ fn write(dir: &Path, logs: &BTreeSet<u64>) -> io::Result<()> {
     parent.sync_all()
 }
 
-/// Fails if a log that holds commits is missing; logs below `first` are flushed.
+/// Fails if a log that holds commits is missing; logs below `first` are drained.
 pub(super) fn check(dir: &Path, first: u64) -> StoreResult<()> {
     let file = dir.join(NAME);
     let unread = |e: io::Error| StoreError::Unavailable(format!("cannot read {}: {e}", file.display()));
@@ -136,14 +150,14 @@ pub(super) fn check(dir: &Path, first: u64) -> StoreResult<()> {
     let file = file.display();
     let Some(listed) = listed else {
         return Err(StoreError::Corrupt(format!(
-            "{file} is damaged: its checksum does not match. It lists the logs that hold commits (*.log): if none of them was removed, delete \
+            "{file} is damaged: its checksum does not match. It lists the logs that hold commits (*.wal): if none of them was removed, delete \
              {file} and run tern check; otherwise replace the directory with a backup."
         )));
     };
     match listed.into_iter().find(|number| *number >= first && !present.contains(number)) {
         None => Ok(()),
         Some(missing) => Err(StoreError::Corrupt(format!(
-            "{} is missing: according to {file} it holds commits, and according to the manifest they are not in the tables. Put it back, or \
+            "{} is missing: according to {file} it holds commits, and they are not in the tables. Put it back, or \
              replace the directory with a backup; or give up these commits: remove {file}, then run tern check.",
             path(dir, missing).display()
         ))),
@@ -178,12 +192,12 @@ mod tests {
         std::fs::remove_file(path(dir, 7)).unwrap();
         for first in [0, 7] {
             let refused = check(dir, first).unwrap_err().to_string();
-            assert!(refused.contains("000007.log is missing"), "{refused}");
+            assert!(refused.contains("000007.wal is missing"), "{refused}");
         }
         assert_eq!(check(dir, 8), Ok(()), "it is flushed");
         log(dir, 7, b"");
         std::fs::remove_file(path(dir, 12)).unwrap();
-        assert!(check(dir, 8).unwrap_err().to_string().contains("000012.log is missing"));
+        assert!(check(dir, 8).unwrap_err().to_string().contains("000012.wal is missing"));
         assert_eq!(check(dir, 13), Ok(()));
     }
 
@@ -213,19 +227,11 @@ mod tests {
         let logs = Logs::open(dir).unwrap();
         let listed = || parse(&std::fs::read(dir.join(NAME)).unwrap()).unwrap();
         assert_eq!(listed(), [4]);
-        logs.wrote(1);
-        logs.note().unwrap();
         log(dir, 9, b"");
-        logs.wrote(1);
-        logs.note().unwrap();
-        assert_eq!(listed(), [4], "no other memtable has begun");
-        logs.wrote(2);
-        logs.note().unwrap();
+        assert!(!logs.note().unwrap());
+        assert_eq!(listed(), [4], "nobody has begun another");
+        logs.began();
+        assert!(logs.note().unwrap());
         assert_eq!(listed(), [4, 9]);
-        // Compacted tables are no logs.
-        std::fs::remove_file(dir.join(NAME)).unwrap();
-        logs.wrote(3);
-        logs.note().unwrap();
-        assert!(!dir.join(NAME).exists());
     }
 }

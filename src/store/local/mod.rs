@@ -4,9 +4,10 @@
 //! LocalTx (tx, reads, writes, scan)            any task; reads one published snapshot
 //!    | Request                                 queue
 //! Committer (committer, batch, conflicts)      one thread; validates, writes one batch, syncs, publishes, answers
-//!    | SnapshotView (snapshot)                 one atomic pointer: version + RocksDB snapshot
-//! Engine (engine, layout, audit, logs)         the database; reopen: after a failed write
-//! ValueCache (value_cache, rows)           values lately written or read, in front of the view
+//!    | SnapshotView (snapshot, merged)         one atomic pointer: version, recent rows, RocksDB snapshot
+//! Shelf (drain, recent)                        rows of recent commits in memory, and how RocksDB gets them
+//! Engine (engine, wal, layout, audit, logs)    the log and the database; reopen: after a failed write
+//! ValueCache (value_cache, rows)               values that were lately read, in front of RocksDB
 //! ```
 //!
 //! Why not RocksDB's own transactions: they validate written keys and chosen points only, not ranges.
@@ -19,21 +20,28 @@ mod audit;
 mod batch;
 mod committer;
 mod conflicts;
+mod directory;
+mod drain;
 mod engine;
 mod faults;
 mod layout;
 mod logs;
+mod merged;
 mod reads;
+mod recent;
 mod records;
 mod reopen;
+mod replay;
 mod room;
 mod rows;
 mod scan;
 mod snapshot;
 mod stall;
 mod synced;
+mod syncer;
 mod tx;
 mod value_cache;
+mod wal;
 mod watches;
 
 pub use faults::DiskFaults;
@@ -44,14 +52,15 @@ use crate::env::Clock;
 use crate::error::{StoreError, StoreResult};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use committer::{Committer, Request};
+use drain::Shelf;
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
 use reopen::Broken;
 use snapshot::{Offline, Published, SnapshotView};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use synced::Lengths;
@@ -60,12 +69,8 @@ use value_cache::ValueCache;
 
 /// Versions skipped at every open: more than an unsynced second can have lost.
 const VERSION_GAP: Version = 1 << 20;
-/// How often `everysec` syncs.
-const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// [`LocalOptions::written_here`] for a server.
 const SMALL: usize = 256 << 10;
-/// By then, a starting server has written what it writes at startup.
-const STARTS: Duration = Duration::from_secs(3);
 /// How long sizes computed by RocksDB are cached.
 const SIZES_AGE: Duration = Duration::from_secs(1);
 
@@ -79,8 +84,8 @@ pub struct Local(Arc<Handle>);
 pub struct LocalOptions {
     /// When commits are synced.
     pub fsync: Fsync,
-    /// Memtable size in bytes. Most reads and all writes walk its skip list: at 16 MiB a SET costs a fifth
-    /// less CPU than at 64 MiB, because more of it stays in the processor's caches.
+    /// Bytes of recent commits in memory from which on they are moved to RocksDB. Three times as many may be
+    /// in memory.
     pub write_buffer: usize,
     /// Size of the block cache in bytes.
     pub block_cache: usize,
@@ -99,7 +104,7 @@ impl LocalOptions {
     pub fn new(clock: Clock) -> Self {
         LocalOptions {
             fsync: Fsync::Always,
-            write_buffer: 16 << 20,
+            write_buffer: 32 << 20,
             block_cache: 256 << 20,
             value_cache: 64 << 20,
             written_here: SMALL,
@@ -117,7 +122,12 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.core.stop(None);
-        for thread in self.threads.lock().drain(..) {
+        let threads = self.threads.lock().drain(..).collect::<Vec<_>>();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        let drainers = self.core.drainers.lock().drain(..).collect::<Vec<_>>();
+        for (shelf, thread) in drainers {
+            // The committer has closed it, unless it has panicked.
+            shelf.upgrade().into_iter().for_each(|shelf| shelf.close());
             let _ = thread.join();
         }
     }
@@ -137,6 +147,10 @@ struct Core {
     committer: Mutex<Option<Committer>>,
     /// When the store was opened, until compaction starts.
     starting: Mutex<Option<Duration>>,
+    /// The number of commits, and since when it has been that.
+    resting: Mutex<(u64, Duration)>,
+    /// Threads that drain.
+    drainers: Mutex<Vec<(Weak<Shelf>, JoinHandle<()>)>>,
     /// Wakes the syncer to stop.
     stop_syncing: Condvar,
     fsync: AtomicU8,
@@ -190,15 +204,18 @@ impl Local {
     /// something else.
     pub fn open(dir: &Path, options: LocalOptions) -> StoreResult<Self> {
         let (engine, recovered) = Engine::open(dir, &options)?;
-        let engine = Arc::new(engine);
+        let version = recovered.version + VERSION_GAP;
+        let shelf = Arc::new(Shelf::new(Arc::new(engine), recovered.log));
         let published = Published {
-            version: recovered.version + VERSION_GAP,
+            version,
             metadata_version: recovered.metadata_version,
             generation: 0,
-            view: Ok(SnapshotView::newest(engine.clone())),
+            view: Ok(SnapshotView::new(shelf.layers(), version)),
+            readers: Arc::default(),
         };
         let core = Arc::new(Core::new(dir, options, published));
-        *core.committer.lock() = Some(Committer::new(core.clone(), engine, recovered.version));
+        core.begin_to_drain(&shelf);
+        *core.committer.lock() = Some(Committer::new(core.clone(), shelf, recovered.version));
         let committer = core.clone();
         let handle = Handle { core: core.clone(), threads: Mutex::default() };
         let threads = [
@@ -223,6 +240,18 @@ impl Local {
     /// Changes the sync policy.
     pub fn set_fsync(&self, fsync: Fsync) {
         self.0.core.fsync.store(fsync_code(fsync), Ordering::Release);
+    }
+    /// Syncs what was written since the last sync. After an error the store is reopened.
+    pub(super) fn sync(&self) -> StoreResult<()> {
+        let core = &self.0.core;
+        let Ok(view) = core.published.load().view.clone() else { return Ok(()) };
+        if core.fsync() == Fsync::Always {
+            return Ok(());
+        }
+        core.sync_logs(view.engine()).map_err(|reason| {
+            core.fail(reason.clone());
+            StoreError::Unavailable(reason)
+        })
     }
     /// Waits for a generation later than `generation`.
     pub(super) async fn lost(&self, generation: u64) -> u64 {
@@ -272,12 +301,33 @@ impl Core {
             committer: Mutex::new(None),
             wake: Condvar::new(),
             starting: Mutex::new(Some(opened)),
+            resting: Mutex::default(),
+            drainers: Mutex::default(),
             stop_syncing: Condvar::new(),
             unsynced: AtomicBool::new(false),
             refusal: ArcSwapOption::empty(),
             last_reason: ArcSwapOption::empty(),
             counters: Counters::default(),
             sizes: Mutex::default(),
+        }
+    }
+
+    /// The layers of a database that was just opened, and a thread that drains them.
+    fn shelve(self: &Arc<Self>, engine: Engine, log: u64) -> Arc<Shelf> {
+        let shelf = Arc::new(Shelf::new(Arc::new(engine), log));
+        self.begin_to_drain(&shelf);
+        shelf
+    }
+
+    fn begin_to_drain(self: &Arc<Self>, shelf: &Arc<Shelf>) {
+        let (core, drained) = (self.clone(), shelf.clone());
+        match spawn("store-drain", move || drain::run(&core, &drained)) {
+            Ok(thread) => {
+                let mut drainers = self.drainers.lock();
+                drainers.retain(|(_, thread)| !thread.is_finished());
+                drainers.push((Arc::downgrade(shelf), thread));
+            }
+            Err(e) => shelf.fail(e.to_string()),
         }
     }
 
@@ -331,6 +381,12 @@ impl Core {
         }
     }
 
+    /// Has the committer reopen the database.
+    fn fail(&self, reason: String) {
+        self.queue.lock().failure = Some(reason);
+        self.wake.notify_one();
+    }
+
     /// Takes the pending work.
     fn take_work(&self) -> Work {
         let mut queue = self.queue.lock();
@@ -376,9 +432,8 @@ impl Core {
 
     /// Nothing can be read any more, or not until the store is open again.
     fn go_offline(&self, offline: Offline) {
-        let Published { version, metadata_version, generation, .. } = **self.published.load();
-        let view = Err(offline);
-        self.published.store(Arc::new(Published { version, metadata_version, generation, view }));
+        let published = Published::clone(&self.published.load());
+        self.published.store(Arc::new(Published { view: Err(offline), ..published }));
         self.online.notify_waiters();
     }
 
@@ -465,66 +520,6 @@ impl Core {
         }
     }
 
-    /// The body of the syncer thread.
-    fn sync_every_second(&self) {
-        let mut queue = self.queue.lock();
-        while !queue.closing {
-            self.stop_syncing.wait_for(&mut queue, SYNC_INTERVAL);
-            if queue.closing {
-                continue;
-            }
-            drop(queue);
-            let outcome = self.every_second();
-            queue = self.queue.lock();
-            if let Err(reason) = outcome {
-                queue.failure = Some(reason);
-                self.wake.notify_one();
-            }
-        }
-    }
-
-    fn every_second(&self) -> Result<(), String> {
-        let engine = match &self.published.load().view {
-            Ok(view) => view.engine().clone(),
-            Err(_) => return Ok(()),
-        };
-        engine.note_manifest();
-        self.begin_to_compact(&engine)?;
-        if !self.unsynced.load(Ordering::Acquire) && !engine.has_synced_more() {
-            return engine.list_logs();
-        }
-        // Not during a write.
-        let committing = self.committer.lock();
-        let lengths = engine.look_at_logs(self.now());
-        drop(committing);
-        self.sync(&engine, lengths)
-    }
-
-    /// Starts compaction, which waits after an open because due compactions take space that a start may need.
-    /// If they have no room, writes are refused once the start is over, for at most
-    /// [`reopen::COMPACTION_RETRY`].
-    fn begin_to_compact(&self, engine: &Engine) -> Result<(), String> {
-        let Some(opened) = *self.starting.lock() else { return Ok(()) };
-        let age = self.now().saturating_sub(opened);
-        if age < STARTS + reopen::COMPACTION_RETRY
-            && let Some(missing) = engine.missing_room()
-        {
-            if age >= STARTS {
-                if self.refusal.load().is_none() {
-                    tracing::warn!(reason = missing, "the store refuses writes");
-                }
-                self.refuse(missing);
-            }
-            return Ok(());
-        }
-        let mut starting = self.starting.lock();
-        if *starting == Some(opened) && engine.begin_to_compact()? {
-            *starting = None;
-            self.accept();
-        }
-        Ok(())
-    }
-
     fn stats(&self) -> StoreStats {
         let c = &self.counters;
         let sizes = self.sizes();
@@ -551,7 +546,10 @@ impl Core {
             return sizes;
         }
         let (disk, memory) = match &self.published.load().view {
-            Ok(view) => (view.engine().disk_bytes(), view.engine().memory_bytes() + self.values.bytes()),
+            Ok(view) => {
+                let memory = view.engine().memory_bytes() + view.layers.bytes() + self.values.bytes();
+                (view.engine().disk_bytes(), memory)
+            }
             Err(_) => (0, 0),
         };
         *kept.insert(Sizes { at: now, disk, memory })

@@ -4,17 +4,17 @@
 //! log, manifest   blocks of 32 KiB; no header crosses a block's end (less than 7 bytes are left over)
 //! fragment        crc32c u32, masked | length u16 | kind u8 | bytes          kind: 1 whole, 2 first, 3 middle, 4 last
 //! a log's record  sequence number u64 | operations u32 | ...                 the next one's number is the sum of both
-//! a manifest's    tagged fields; tag 2 is the first log that is not flushed, tag 4 the last sequence number
+//! a manifest's    tagged fields; tag 4 is the last sequence number
 //! ```
 
-use std::sync::LazyLock;
+use crc_fast::{CrcAlgorithm, checksum};
 
 pub(super) const BLOCK: usize = 32 << 10;
 pub(super) const HEADER: usize = 7;
 pub(super) const WHOLE: u8 = 1;
-const FIRST: u8 = 2;
-const MIDDLE: u8 = 3;
-const LAST: u8 = 4;
+pub(super) const FIRST: u8 = 2;
+pub(super) const MIDDLE: u8 = 3;
+pub(super) const LAST: u8 = 4;
 /// Kinds from here on describe the file and are not data.
 const DESCRIPTION: u8 = 9;
 /// The unit that a disk writes atomically.
@@ -163,30 +163,15 @@ pub(super) fn sequence(record: &[u8]) -> (u64, u64) {
     (number, number.saturating_add(u64::from(count)))
 }
 
-/// The information about the logs in a manifest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Edit {
-    /// The first log that is not flushed.
-    pub(super) log: u64,
-    /// The last sequence number at the time of writing.
-    pub(super) sequence: u64,
-}
-
-impl Edit {
-    pub(super) fn max(self, other: Edit) -> Edit {
-        Edit { log: self.log.max(other.log), sequence: self.sequence.max(other.sequence) }
-    }
-}
-
-/// Parses an edit of the manifest; None if it has an unknown field.
-pub(super) fn edit(raw: &[u8]) -> Option<Edit> {
-    let (mut rest, mut found) = (raw, Edit::default());
+/// The last sequence number at the time when an edit of the manifest was written, 0 if it does not say; None if
+/// it has an unknown field.
+pub(super) fn last_sequence(raw: &[u8]) -> Option<u64> {
+    let (mut rest, mut found) = (raw, 0);
     while !rest.is_empty() {
         let tag = varint(&mut rest)?;
         match tag {
-            2 => found.log = varint(&mut rest)?,
-            4 => found.sequence = varint(&mut rest)?,
-            3 | 9 | 10 | 200 | 203 | 300 => drop(varint(&mut rest)?),
+            4 => found = varint(&mut rest)?,
+            2 | 3 | 9 | 10 | 200 | 203 | 300 => drop(varint(&mut rest)?),
             1 | 201 => text(&mut rest)?,
             5 => {
                 varint(&mut rest)?;
@@ -221,7 +206,7 @@ fn new_table(rest: &mut &[u8]) -> Option<()> {
     Some(())
 }
 
-fn varint(rest: &mut &[u8]) -> Option<u64> {
+pub(super) fn varint(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, after) = rest.split_first()?;
@@ -241,27 +226,19 @@ fn text(rest: &mut &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The checksum of each byte.
-static CRC: LazyLock<[u32; 256]> = LazyLock::new(|| {
-    std::array::from_fn(|byte| {
-        let bit = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82F6_3B78 } else { crc >> 1 };
-        (0..8).fold(byte as u32, |crc, _| bit(crc))
-    })
-});
-
 /// Castagnoli's polynomial.
 fn crc32c(bytes: &[u8]) -> u32 {
-    let table = &*CRC;
-    let step = |crc: u32, byte: &u8| {
-        let at = usize::from((crc as u8) ^ byte);
-        table.get(at).copied().unwrap_or_default() ^ crc >> 8
-    };
-    !bytes.iter().fold(u32::MAX, step)
+    checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// Whether a stored checksum, which is rotated and offset, is that of these bytes.
-fn is_of(stored: [u8; 4], bytes: &[u8]) -> bool {
-    u32::from_le_bytes(stored).wrapping_sub(0xA282_EAD8).rotate_left(15) == crc32c(bytes)
+/// The checksum of a fragment as it is stored: rotated and offset. `checked`: its kind and its bytes.
+pub(super) fn masked(checked: &[u8]) -> [u8; 4] {
+    crc32c(checked).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
+}
+
+/// Whether a stored checksum is that of these bytes.
+fn is_of(stored: [u8; 4], checked: &[u8]) -> bool {
+    stored == masked(checked)
 }
 
 #[cfg(test)]
@@ -271,10 +248,6 @@ pub(super) mod tests {
     pub(in super::super) fn record(kind: u8, bytes: &[u8]) -> Vec<u8> {
         let checked = [&[kind][..], bytes].concat();
         [&masked(&checked)[..], &(bytes.len() as u16).to_le_bytes(), &checked].concat()
-    }
-
-    fn masked(bytes: &[u8]) -> [u8; 4] {
-        crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes()
     }
 
     pub(in super::super) fn batch(sequence: u64, count: u32, fill: usize) -> Vec<u8> {

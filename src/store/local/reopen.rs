@@ -1,12 +1,11 @@
 //! Reopening after a failed write or sync: the batch is in doubt, and nothing is blindly retried.
 //!
 //! 1. Writes are refused from now on. Reads continue from the last published snapshot while a probe finds
-//!    that the disk cannot take what a reopening needs (the memtables, which are flushed then).
+//!    that the disk cannot take what a reopening needs (recent rows, which are moved to tables then).
 //! 2. The old database must be closed: its snapshots keep it and its lock. The first read of a new
 //!    transaction waits; running transactions finish or become too old within 5 s.
-//! 3. The database is opened again. Opening replays the log and writes its contents to synced tables, so
-//!    whatever is found then is permanent: the version row, which is in the same batch as the data, shows
-//!    whether the batch was applied.
+//! 3. The database is opened again. Opening replays the logs and writes their contents to synced tables, so
+//!    whatever is found then is permanent: the last version shows whether the batch was applied.
 //! 4. The batch's transactions are answered: committed, or `ReadOnly` (which always means: not applied).
 //! 5. Writes are accepted again, unless the disk has no room for the compaction that starts then (`room.rs`):
 //!    it would fill the disk until it fails, and the next write to the log with it.
@@ -27,8 +26,9 @@
 
 use super::batch::{Admitted, Batch};
 use super::committer::{Committer, Request};
-use super::engine::{Engine, Recovered};
-use super::snapshot::{Offline, SnapshotView};
+use super::engine::Engine;
+use super::replay::Recovered;
+use super::snapshot::Offline;
 use super::{Core, VERSION_GAP};
 use crate::error::{StoreError, StoreResult};
 use crate::store::{MAX_AGE, Version};
@@ -41,6 +41,8 @@ const POLL: Duration = Duration::from_millis(2);
 /// How long writes are refused for lack of room for compaction. A compaction may need less than estimated if
 /// much of its input is dead.
 pub(super) const COMPACTION_RETRY: Duration = Duration::from_secs(60);
+/// Room for a manifest and a new log.
+const SPARE: u64 = 1 << 20;
 /// How often the log repeats why writes stay refused.
 const REMIND: Duration = Duration::from_secs(60);
 
@@ -80,7 +82,7 @@ impl Committer {
         let (published, last) = (self.written, broken.last.max(self.version));
         let generation = self.generation;
         let mut pending = Pending::new(core.clone(), broken);
-        while let Err(e) = core.probe(self.engine.unwritten_bytes()) {
+        while let Err(e) = core.probe(self.shelf.layers().contents() + SPARE) {
             if !pending.pause(RETRY, Some(e)) {
                 self.shut_down();
                 return None;
@@ -88,6 +90,7 @@ impl Committer {
         }
         self.publish(Err(Offline::Reopening));
         self.watches.fire_all();
+        self.shelf.close();
         let gone = self.engine.gone();
         drop(self);
         while !gone.load(Ordering::Acquire) {
@@ -117,6 +120,7 @@ impl Committer {
         }
         let generation = generation + u64::from(lost > 0);
         *core.starting.lock() = None;
+        let found = recovered.version;
         let committer = pending.finish(engine, recovered, (last, generation));
         if !pending.wait_for_room(&committer.engine) {
             committer.shut_down();
@@ -126,7 +130,7 @@ impl Committer {
             *core.starting.lock() = Some(core.now()); // the syncer tries again, and reopens after an error
         }
         core.accept();
-        tracing::warn!(version = recovered.version, "the store was reopened and accepts writes again");
+        tracing::warn!(version = found, "the store was reopened and accepts writes again");
         Some(committer)
     }
 }
@@ -187,19 +191,22 @@ impl Pending {
     ) -> Committer {
         let core = self.core.clone();
         let version = recovered.version.max(last) + VERSION_GAP;
-        let engine = Arc::new(engine);
-        let mut committer = Committer::new(core.clone(), engine.clone(), recovered.version);
+        let Recovered { version: found, log, .. } = recovered;
+        core.queue.lock().failure = None; // the database before it failed
+        let mut committer = Committer::new(core.clone(), core.shelve(engine, log), found);
         // Data read under the last metadata version may have been lost: this invalidates it.
         (committer.version, committer.metadata_version) = (version, version);
         committer.generation = generation;
         committer.forget_before(version);
         core.values.forget(version); // data published without a sync may be lost
-        committer.publish(Ok(SnapshotView::newest(engine)));
+        committer.publish_newest();
         core.online.notify_waiters();
         let reason = core.last_reason();
-        self.answer(|version| {
-            if version <= recovered.version { Ok(version) } else { Err(StoreError::ReadOnly(reason.clone())) }
-        });
+        self.answer(
+            |version| {
+                if version <= found { Ok(version) } else { Err(StoreError::ReadOnly(reason.clone())) }
+            },
+        );
         committer
     }
 

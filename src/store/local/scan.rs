@@ -4,14 +4,14 @@
 //! could walk over any number of tombstones, and would make the read conflict with rows that it does not
 //! return.
 
-use super::engine::read_error;
+use super::directory::read_error;
 use super::layout;
+use super::merged::Rows;
 use super::snapshot::SnapshotView;
 use crate::error::StoreResult;
 use crate::store::writes::{Effect, Op, Writes, apply_all};
 use crate::store::{Pairs, RangeOptions, key_after};
 use bytes::Bytes;
-use rocksdb::DBRawIterator;
 use std::cmp::Ordering;
 use std::collections::btree_map::Range;
 
@@ -24,14 +24,14 @@ pub(super) fn scan(
     options: RangeOptions,
 ) -> StoreResult<Pairs> {
     let mut out = Collector { options, bytes: 0, pairs: Pairs::default() };
-    let mut rows = Rows::open(view.iterator(begin, end), options.reverse);
+    let mut rows = view.rows(begin, end, options.reverse);
     match writes {
         None => copy(&mut rows, &mut out),
         Some(writes) => {
             merge(&mut rows, writes, Own::new(writes.between(begin, end), options.reverse), &mut out)
         }
     }
-    rows.iterator.status().map_err(read_error)?;
+    rows.status().map_err(read_error)?;
     Ok(out.pairs)
 }
 
@@ -44,9 +44,9 @@ pub(super) fn visit(
     options: RangeOptions,
     each: &mut dyn FnMut(&[u8], &[u8]),
 ) -> StoreResult<(usize, bool)> {
-    let mut rows = Rows::open(view.iterator(begin, end), options.reverse);
+    let mut rows = view.rows(begin, end, options.reverse);
     let (mut seen, mut bytes) = (0, 0);
-    while let Some((stored, value)) = rows.iterator.item() {
+    while let Some((stored, value)) = rows.item() {
         let key = stored.get(1..).unwrap_or_default();
         each(key, value);
         seen += 1;
@@ -56,7 +56,7 @@ pub(super) fn visit(
         }
         rows.step();
     }
-    rows.iterator.status().map_err(read_error)?;
+    rows.status().map_err(read_error)?;
     Ok((seen, false))
 }
 
@@ -66,7 +66,7 @@ fn is_full(options: RangeOptions, pairs: usize, bytes: usize) -> bool {
 }
 
 fn copy(rows: &mut Rows<'_>, out: &mut Collector) {
-    while let Some((key, value)) = rows.iterator.item() {
+    while let Some((key, value)) = rows.item() {
         if out.push(key, Bytes::copy_from_slice(value)) {
             return;
         }
@@ -76,18 +76,18 @@ fn copy(rows: &mut Rows<'_>, out: &mut Collector) {
 
 fn merge(rows: &mut Rows<'_>, writes: &Writes, mut own: Own<'_>, out: &mut Collector) {
     loop {
-        let side = match (rows.iterator.key(), own.head) {
+        let side = match (rows.key(), own.head) {
             (None, None) => return,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
-            (Some(row), Some((key, _))) if rows.reverse => key.as_ref().cmp(row),
+            (Some(row), Some((key, _))) if own.reverse => key.as_ref().cmp(row),
             (Some(row), Some((key, _))) => row.cmp(key),
         };
         let full = match side {
             Ordering::Less => take_row(rows, writes, out),
             Ordering::Greater => own.take().is_some_and(|(key, op)| out.resolved(key, op, None)),
             Ordering::Equal => {
-                let base = rows.iterator.value().map(Bytes::copy_from_slice);
+                let base = rows.item().map(|(_, value)| Bytes::copy_from_slice(value));
                 rows.step();
                 own.take().is_some_and(|(key, op)| out.resolved(key, op, base))
             }
@@ -100,7 +100,7 @@ fn merge(rows: &mut Rows<'_>, writes: &Writes, mut own: Own<'_>, out: &mut Colle
 
 /// Takes the row under the iterator, unless it lies in a cleared range: then skips the whole range.
 fn take_row(rows: &mut Rows<'_>, writes: &Writes, out: &mut Collector) -> bool {
-    let Some((key, value)) = rows.iterator.item() else { return false };
+    let Some((key, value)) = rows.item() else { return false };
     if let Some((begin, end)) = writes.cleared.covering(key) {
         rows.jump(begin, end);
         return false;
@@ -108,35 +108,6 @@ fn take_row(rows: &mut Rows<'_>, writes: &Writes, out: &mut Collector) -> bool {
     let full = out.push(key, Bytes::copy_from_slice(value));
     rows.step();
     full
-}
-
-struct Rows<'a> {
-    iterator: DBRawIterator<'a>,
-    reverse: bool,
-}
-
-impl<'a> Rows<'a> {
-    fn open(mut iterator: DBRawIterator<'a>, reverse: bool) -> Self {
-        if reverse {
-            iterator.seek_to_last()
-        } else {
-            iterator.seek_to_first()
-        }
-        Rows { iterator, reverse }
-    }
-    fn step(&mut self) {
-        if self.reverse { self.iterator.prev() } else { self.iterator.next() }
-    }
-    /// Moves the iterator out of `begin..end`.
-    fn jump(&mut self, begin: &[u8], end: &[u8]) {
-        if !self.reverse {
-            return self.iterator.seek(end);
-        }
-        self.iterator.seek_for_prev(begin);
-        if self.iterator.key() == Some(begin) {
-            self.iterator.prev();
-        }
-    }
 }
 
 struct Own<'a> {

@@ -1,17 +1,20 @@
-//! The state that readers see: a version and the RocksDB snapshot taken at it, published as one pointer.
+//! The state that readers see: a version, recent generations, and a RocksDB snapshot under them, published as
+//! one pointer.
 //!
-//! Invariants: only the committer creates a [`SnapshotView`], after its batch is as durable as the policy
-//! requires and before anything else is written; so a view is exactly one version. Version and snapshot are
-//! never published separately. A view shares ownership of the database: dropping the last one closes it.
+//! Invariants: a view shows exactly one version. Everything that was committed up to it is in its generations
+//! or in its RocksDB snapshot; what is in both, the generations show. Version and layers are never published
+//! separately. A view shares ownership of the database: dropping the last one closes it.
 
 use super::engine::Engine;
+use super::merged::Rows;
+use super::recent::Generation;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
 use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 use std::sync::Arc;
 
-/// The snapshot and the read options that carry it: created once per version, so that a point read creates
+/// The snapshot and the read options that carry it: created once per generation, so that a point read creates
 /// neither.
 pub(super) struct Pinned<'a> {
     options: ReadOptions,
@@ -20,37 +23,94 @@ pub(super) struct Pinned<'a> {
 
 self_cell::self_cell!(
     /// A snapshot and its database.
-    pub(super) struct SnapshotView {
+    pub(super) struct Base {
         owner: Arc<Engine>,
         #[covariant]
         dependent: Pinned,
     }
 );
 
-impl SnapshotView {
-    /// A snapshot of the newest state. Only for the committer, between batches.
-    pub(super) fn newest(engine: Arc<Engine>) -> Self {
-        SnapshotView::new(engine, |engine| {
+impl Base {
+    /// The newest state of RocksDB. Not while a generation is being moved there.
+    fn newest(engine: Arc<Engine>) -> Self {
+        Base::new(engine, |engine| {
             let snapshot = engine.db().snapshot();
             let mut options = ReadOptions::default();
             options.set_snapshot(&snapshot);
             Pinned { options, snapshot }
         })
     }
+}
+
+/// Where the data is.
+pub(super) struct Layers {
+    base: Arc<Base>,
+    /// The newest first; there is at least one.
+    pub(super) recent: Vec<Arc<Generation>>,
+}
+
+impl Layers {
+    /// `recent`: the newest first.
+    pub(super) fn newest(engine: Arc<Engine>, recent: Vec<Arc<Generation>>) -> Self {
+        Layers { base: Arc::new(Base::newest(engine)), recent }
+    }
+    /// The same with another newest generation.
+    pub(super) fn with(&self, newest: Arc<Generation>) -> Self {
+        let recent = [newest].into_iter().chain(self.recent.iter().cloned()).collect();
+        Layers { base: self.base.clone(), recent }
+    }
+    /// The same without the oldest generation, which RocksDB has now.
+    pub(super) fn without_oldest(&self) -> Self {
+        let recent = self.recent.iter().take(self.recent.len() - 1).cloned().collect();
+        Layers::newest(self.engine().clone(), recent)
+    }
     /// The database.
     pub(super) fn engine(&self) -> &Arc<Engine> {
-        self.borrow_owner()
+        self.base.borrow_owner()
     }
-    /// The value under a stored key.
+    /// Bytes of keys and values of the generations.
+    pub(super) fn contents(&self) -> u64 {
+        self.recent.iter().map(|generation| generation.contents()).sum()
+    }
+    /// Approximate bytes of the generations.
+    pub(super) fn bytes(&self) -> u64 {
+        self.recent.iter().map(|generation| generation.bytes() as u64).sum()
+    }
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct SnapshotView {
+    pub(super) layers: Arc<Layers>,
+    version: Version,
+}
+
+impl SnapshotView {
+    pub(super) fn new(layers: Arc<Layers>, version: Version) -> Self {
+        SnapshotView { layers, version }
+    }
+    /// Everything in the layers. Only for the committer, between batches.
+    pub(super) fn newest(layers: Arc<Layers>) -> Self {
+        SnapshotView { layers, version: Version::MAX }
+    }
+    /// The database.
+    pub(super) fn engine(&self) -> &Arc<Engine> {
+        self.layers.engine()
+    }
+    /// What recent commits left under a stored key; None if they did not write it.
+    pub(super) fn recent(&self, hash: u64, stored: &[u8]) -> Option<Option<Bytes>> {
+        self.layers.recent.iter().find_map(|generation| generation.get(hash, stored, self.version))
+    }
+    /// The value under a stored key that no recent commit wrote.
     pub(super) fn get(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
-        self.engine().get(stored, &self.borrow_dependent().options)
+        self.engine().get(stored, &self.layers.base.borrow_dependent().options)
     }
-    /// The values under stored keys, in order.
+    /// The values under stored keys that no recent commit wrote, in order.
     pub(super) fn get_bulk<'k>(
         &self,
         stored: impl Iterator<Item = &'k Bytes>,
     ) -> StoreResult<Vec<Option<Bytes>>> {
-        let pinned = self.borrow_dependent();
+        let pinned = self.layers.base.borrow_dependent();
         if self.engine().keeps_bulk() {
             return self.engine().get_bulk(stored, &pinned.options);
         }
@@ -59,12 +119,37 @@ impl SnapshotView {
         options.fill_cache(false);
         self.engine().get_bulk(stored, &options)
     }
-    /// An unpositioned iterator over stored keys in `begin..end`.
-    pub(super) fn iterator(&self, begin: &[u8], end: &[u8]) -> DBRawIterator<'_> {
+    /// The rows in `begin..end` (stored keys).
+    pub(super) fn rows(&self, begin: &[u8], end: &[u8], reverse: bool) -> Rows<'_> {
+        let base = self.base_rows(ReadOptions::default(), begin, end);
+        Rows::open(base, &self.layers.recent, (begin, end), self.version, reverse)
+    }
+    /// Appends the keys in `begin..end` to `keys` while it has at most `most`; false if there are more, or more
+    /// than `dead` removed rows.
+    pub(super) fn few_keys(
+        &self,
+        (begin, end): (&[u8], &[u8]),
+        (most, dead): (usize, u32),
+        keys: &mut Vec<Bytes>,
+    ) -> bool {
         let mut options = ReadOptions::default();
+        options.set_max_skippable_internal_keys(u64::from(dead));
+        let (base, range) = (self.base_rows(options, begin, end), (begin, end));
+        let mut rows = Rows::patient(base, &self.layers.recent, range, self.version, false, dead as usize);
+        while let Some(key) = rows.key() {
+            if keys.len() >= most {
+                return false;
+            }
+            keys.push(Bytes::copy_from_slice(key));
+            rows.step();
+        }
+        rows.status().is_ok() && !rows.gave_up() && keys.len() <= most
+    }
+
+    fn base_rows(&self, mut options: ReadOptions, begin: &[u8], end: &[u8]) -> DBRawIterator<'_> {
         options.set_iterate_lower_bound(begin);
         options.set_iterate_upper_bound(end);
-        self.borrow_dependent().snapshot.raw_iterator_opt(options)
+        self.layers.base.borrow_dependent().snapshot.raw_iterator_opt(options)
     }
 }
 
@@ -90,6 +175,7 @@ impl From<Offline> for StoreError {
 }
 
 /// The state that new transactions read.
+#[derive(Clone)]
 pub(super) struct Published {
     /// Commit version of the last transaction it includes.
     pub(super) version: Version,
@@ -99,4 +185,6 @@ pub(super) struct Published {
     pub(super) generation: u64,
     /// The data.
     pub(super) view: Result<SnapshotView, Offline>,
+    /// Shared by all that publish this version: nobody reads it once nobody holds this.
+    pub(super) readers: Arc<()>,
 }

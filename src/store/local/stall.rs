@@ -52,6 +52,7 @@ impl Stall {
     pub(super) fn new() -> Self {
         let mut at_once = WriteOptions::default();
         at_once.set_no_slowdown(true);
+        at_once.disable_wal(true);
         let (tables, errors) = Default::default();
         // A directory that was just opened may be full of tables.
         let (is_near, is_slow) = (AtomicBool::new(true), AtomicBool::new(false));
@@ -84,19 +85,26 @@ impl Stall {
     /// Waits until RocksDB accepts writes. Fails if it does not for a long time and its background work has
     /// failed: given room, RocksDB retries that on its own, and reopening the database would only start it
     /// again.
-    fn wait(&self, db: &DB) -> Result<(), String> {
+    pub(super) fn wait(&self, db: &DB) -> Result<(), String> {
         for polls in 0.. {
             if number(db, property::IS_WRITE_STOPPED) == 0 {
                 break;
             }
             if polls >= PATIENCE
-                && number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed)
+                && let Some(trouble) = self.trouble(db)
             {
-                return Err(room::missing(db).unwrap_or_else(|| MEMORY_FULL.into()));
+                return Err(trouble);
             }
             std::thread::sleep(POLL);
         }
         Ok(())
+    }
+
+    /// Why RocksDB accepts no writes, if its background work has failed.
+    pub(super) fn trouble(&self, db: &DB) -> Option<String> {
+        let is_stopped = number(db, property::IS_WRITE_STOPPED) > 0;
+        let has_failed = number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed);
+        (is_stopped && has_failed).then(|| room::missing(db).unwrap_or_else(|| MEMORY_FULL.into()))
     }
 
     /// Called after a write; `tables` is RocksDB's current version number of memtables and tables.

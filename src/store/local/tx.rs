@@ -146,7 +146,7 @@ impl LocalTx {
             let hash = layout::hash(key);
             let known = match self.own(hash, key, read == Read::Serializable) {
                 Own::Known(value) => Some(value),
-                Own::Unknown => self.core.values.get(hash, key, self.read().version),
+                Own::Unknown => self.known(view, hash, key),
                 Own::Atomic(ops) => Some(apply_all(self.find(view, hash, key)?, &ops)),
             };
             if known.is_none() {
@@ -165,13 +165,18 @@ impl LocalTx {
 
     /// The value in the snapshot.
     fn find(&self, view: &SnapshotView, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
-        let (values, version) = (&self.core.values, self.read().version);
-        if let Some(known) = values.get(hash, key, version) {
+        if let Some(known) = self.known(view, hash, key) {
             return Ok(known);
         }
         let found = view.get(key)?;
-        values.read(hash, key, version, found.as_ref());
+        self.core.values.read(hash, key, self.read().version, found.as_ref());
         Ok(found)
+    }
+
+    /// The value in the snapshot, if memory knows it. Recent commits come first: the value cache knows only
+    /// what RocksDB has.
+    fn known(&self, view: &SnapshotView, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
+        view.recent(hash, key).or_else(|| self.core.values.get(hash, key, self.read().version))
     }
 
     /// The answer of the own writes; records a read that has to go to the snapshot.
@@ -348,12 +353,12 @@ impl LocalTx {
             return;
         }
         let Ok(view) = &self.read().view else { return };
-        let (version, mut from) = (self.read().version, Unbounded);
+        let mut from = Unbounded;
         while self.state.lock().writes.is_large() {
             let mut last = None;
             for (key, op) in self.state.lock().writes.ops.range_mut((from, Unbounded)).take(FORESEEN) {
                 if matches!(op.effect, Effect::Clear) && op.kept {
-                    let known = self.core.values.get(layout::hash(key), key, version);
+                    let known = self.known(view, op.hash, key);
                     op.kept = !known.map_or_else(|| view.engine().may_have(key), |row| row.is_some());
                 }
                 last = Some(key.clone());

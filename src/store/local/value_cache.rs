@@ -1,17 +1,12 @@
-//! The value cache: recently written or read values, a hash table in front of RocksDB's memtable, which is a
-//! skip list.
+//! The value cache: values that were read or drained lately, a hash table in front of RocksDB.
 //!
-//! An entry says: at `version` the key had `value`, and no later commit wrote the key. So it answers every
-//! reader at `version` or later. The committer, the only writer of the store, enters a batch's writes before
-//! it publishes the batch, hence an entry is never outdated for the readers that it answers. A reader at an
-//! older version is not answered.
+//! An entry says: at `version` the key had `value`, and no later commit that was drained wrote the key
+//! (`drain.rs`). So it answers every reader at `version` or later that finds nothing about the key in its
+//! recent generations. The rows of a generation are entered before views without it are published. A reader
+//! at an older version is not answered.
 //!
-//! A reader enters what it found in its snapshot only if no key of the shard was committed after its version
-//! (`written`); otherwise it could hide a newer value.
-//!
-//! Nothing of a large transaction is entered, and entries that it outdated are not searched for: finding and
-//! dropping 60 000 entries would block all commits for 30 ms. Instead, some entries near them become invalid
-//! too (`floors`).
+//! A reader enters what it found in its snapshot only if no row of the shard that was drained was committed
+//! after its version (`written`); otherwise it could hide a newer value.
 //!
 //! Cleared ranges are kept in a list of up to [`MAX_CLEARED`]: an entry older than a clear that covers it is
 //! invalid. When the list is full, each shard drops everything (`floor`) before the list is emptied. Readers
@@ -26,9 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A power of two.
 const SHARDS: usize = 64;
-/// Parts of a shard that a large transaction can invalidate, a power of two: 60 000 rows invalidate a fifth
-/// of all entries.
-const FLOORS: usize = 4096;
 /// Cleared ranges that every lookup compares with.
 const MAX_CLEARED: usize = 64;
 /// Longer values are not cached: reading them costs more than finding them.
@@ -48,22 +40,6 @@ struct Shard {
     written: Version,
     /// Entries of earlier versions are invalid.
     floor: Version,
-    /// The same for each part of the hash; empty until needed.
-    floors: Vec<Version>,
-    /// The highest of `floors`.
-    highest: Version,
-}
-
-impl Shard {
-    fn is_outdated(&self, hash: u64, entry: Found) -> bool {
-        let floor = || self.floors.get(nearby(hash)).copied().unwrap_or_default();
-        entry.version < self.floor || entry.version < self.highest && entry.version < floor()
-    }
-}
-
-/// Which of the [`FLOORS`] parts of its shard an entry is in.
-fn nearby(hash: u64) -> usize {
-    (hash >> 46) as usize & (FLOORS - 1)
 }
 
 #[derive(Clone)]
@@ -85,7 +61,7 @@ impl ValueCache {
         let shards = if bytes == 0 { 0 } else { SHARDS };
         let shard = |_| {
             let entries = Rows::new(bytes / SHARDS);
-            Mutex::new(Shard { entries, written: 0, floor: 0, floors: Vec::new(), highest: 0 })
+            Mutex::new(Shard { entries, written: 0, floor: 0 })
         };
         let (cleared, has_cleared) = Default::default();
         ValueCache { shards: (0..shards).map(shard).collect(), cleared, has_cleared }
@@ -97,7 +73,7 @@ impl ValueCache {
         let mut shard = self.shard(hash)?.lock();
         let entry = shard.entries.find(hash, key)?;
         let known = entry.version <= version
-            && !shard.is_outdated(hash, entry)
+            && entry.version >= shard.floor
             && !cleared.iter().any(|list| list.iter().any(|c| c.covers(key, entry)));
         if !known {
             return None;
@@ -109,8 +85,7 @@ impl ValueCache {
         Some(value)
     }
 
-    /// The newest value of `key`. Only for the committer, which knows that nothing newer is about to be
-    /// entered.
+    /// The newest value of `key` that was drained. Only for the committer, if no recent commit wrote the key.
     pub(super) fn newest(&self, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
         self.get(hash, key, Version::MAX)
     }
@@ -127,12 +102,11 @@ impl ValueCache {
         }
     }
 
-    /// Enters what a commit of `version` left under `key`. Only for the committer, before it publishes the
-    /// version.
+    /// Enters what a commit of `version` left under `key`. Only while its generation is drained.
     pub(super) fn wrote(&self, hash: u64, key: &Bytes, version: Version, value: Option<&Bytes>) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
-        shard.written = version;
+        shard.written = shard.written.max(version);
         if value.is_some_and(|v| v.len() > MAX_LEN) {
             shard.entries.remove(hash);
         } else {
@@ -140,30 +114,15 @@ impl ValueCache {
         }
     }
 
-    /// Records that a commit of `version` wrote a key that is not entered. Only for the committer, before it
-    /// publishes the version.
+    /// Records that a commit of `version` wrote a key that is not entered. Only while its generation is drained.
     pub(super) fn outdated(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
-        shard.written = version;
+        shard.written = shard.written.max(version);
         shard.entries.remove(hash);
     }
 
-    /// Like [`ValueCache::outdated`], for one of many keys: some other entries become invalid too.
-    pub(super) fn outdated_nearby(&self, hash: u64, version: Version) {
-        let Some(shard) = self.shard(hash) else { return };
-        let mut shard = shard.lock();
-        (shard.written, shard.highest) = (version, version);
-        if shard.floors.is_empty() {
-            shard.floors = vec![0; FLOORS];
-        }
-        if let Some(floor) = shard.floors.get_mut(nearby(hash)) {
-            *floor = version;
-        }
-    }
-
-    /// Records that a commit of `version` removed all keys in `begin..end`. Only for the committer, before it
-    /// publishes the version.
+    /// Records that a commit of `version` removed all keys in `begin..end`. Only while its generation is drained.
     pub(super) fn cleared(&self, begin: &Bytes, end: &Bytes, version: Version) {
         if self.shards.is_empty() {
             return;
@@ -182,7 +141,8 @@ impl ValueCache {
     /// Invalidates everything from before `version`, now and in future.
     pub(super) fn forget(&self, version: Version) {
         for shard in &self.shards {
-            shard.lock().floor = version;
+            let mut shard = shard.lock();
+            shard.floor = shard.floor.max(version);
         }
         self.cleared.store(Vec::new().into());
         self.has_cleared.store(false, Ordering::Release);
@@ -266,24 +226,6 @@ mod tests {
         assert_eq!(values.get(7, K, 1000), None);
         values.read(7, K, 999, Some(&bytes("b")));
         assert_eq!(values.get(7, K, 1000), None, "read before the clear");
-    }
-
-    #[test]
-    fn what_is_near_to_what_many_wrote_answers_nobody() {
-        let values = ValueCache::new(1 << 20);
-        let (near, far) = (7 | 1 << 20, 7 | 1 << 46);
-        values.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
-        values.wrote(near, &bytes("near"), 5, Some(&bytes("a")));
-        values.wrote(far, &bytes("far"), 5, Some(&bytes("a")));
-        values.outdated_nearby(7, 6);
-        assert_eq!([values.get(7, K, 6), values.get(near, b"near", 6)], [None, None]);
-        assert_eq!(values.get(far, b"far", 6), Some(Some(bytes("a"))));
-        values.read(7, K, 5, Some(&bytes("a")));
-        assert_eq!(values.get(7, K, 6), None, "read before it was written");
-        values.read(7, K, 6, None);
-        values.wrote(near, &bytes("near"), 7, Some(&bytes("b")));
-        assert_eq!(values.get(7, K, 6), Some(None));
-        assert_eq!(values.get(near, b"near", 7), Some(Some(bytes("b"))));
     }
 
     #[test]

@@ -1,0 +1,404 @@
+//! The rows of recent commits, in memory: what RocksDB does not have yet.
+//!
+//! ```text
+//! commit -> log (wal.rs) -> the newest generation here       OK is said
+//! a full generation -> RocksDB (drain.rs) -> its log is removed
+//! ```
+//!
+//! A generation holds the commits of one log. It has a table by hash, because most rows are written and read
+//! as points, an ordered index of its keys for range reads, and the ranges that were cleared. A row that is
+//! written again keeps its place; its earlier values stay as long as a snapshot may read them.
+//!
+//! Invariants: there is one writer, the committer; a generation that is no longer the newest never changes;
+//! a reader sees rows of its version and older ones, so the writer may add rows before it publishes them.
+//!
+//! Why not RocksDB's memtable: it keeps every write of a key until it is flushed, and its skip list took 4300
+//! of the 15 700 instructions of a SET (`bench/results/2026-11-25-redis-benchmark.md`).
+
+use super::conflicts::Identity;
+use crate::store::Version;
+use bytes::Bytes;
+use parking_lot::RwLock;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::BuildHasherDefault;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// No cell, no row.
+const NONE: u32 = u32::MAX;
+/// Approximate bytes of a row besides its key and value: the row, its slot in the table and in the index.
+const ROW: usize = 192;
+/// Approximate bytes of an earlier value besides the value.
+const CELL: usize = 64;
+/// Changes that are collected while a lock is held.
+const PAGE: usize = 512;
+/// The most cleared ranges: each read of a row that is not here compares with all of them.
+const MOST_CLEARED: usize = 128;
+
+/// A value for readers of `version` and later.
+#[derive(Debug, Clone)]
+struct Cell {
+    version: Version,
+    /// None: the row was removed.
+    value: Option<Bytes>,
+    /// Whether it is likely to be read soon.
+    kept: bool,
+    /// The place of the value before it.
+    older: u32,
+}
+
+impl Cell {
+    /// The bytes of its value, twice: RocksDB holds a copy while a generation is moved to a table.
+    fn length(&self) -> usize {
+        2 * self.value.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+#[derive(Debug)]
+struct Row {
+    key: Bytes,
+    newest: Cell,
+    /// The place of another row of the same hash.
+    next: u32,
+}
+
+/// A range that a commit of `version` cleared, before it wrote its rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cleared {
+    pub(super) begin: Bytes,
+    pub(super) end: Bytes,
+    pub(super) version: Version,
+}
+
+impl Cleared {
+    pub(super) fn covers(&self, key: &[u8]) -> bool {
+        self.begin[..] <= *key && *key < self.end[..]
+    }
+}
+
+/// A row that a commit writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) key: &'a Bytes,
+    pub(super) hash: u64,
+    pub(super) version: Version,
+    pub(super) value: Option<&'a Bytes>,
+    /// Whether it is likely to be read soon.
+    pub(super) kept: bool,
+}
+
+/// A row as the last commit leaves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) key: Bytes,
+    pub(super) hash: u64,
+    pub(super) version: Version,
+    pub(super) value: Option<Bytes>,
+    pub(super) kept: bool,
+}
+
+/// The oldest and the newest version of the snapshots that may be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Readers {
+    pub(super) oldest: Version,
+    pub(super) newest: Version,
+}
+
+/// What a snapshot shows of a key: its value, or that it has none.
+pub(super) type Shown = (Bytes, Option<Bytes>);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Generation {
+    /// The number of its log.
+    pub(super) log: u64,
+    rows: RwLock<Rows>,
+    /// False until it holds a row or a cleared range.
+    is_used: AtomicBool,
+    bytes: AtomicUsize,
+    /// The last commit version and metadata version, 0 if there is none.
+    version: AtomicU64,
+    metadata_version: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    /// Places of rows by hash.
+    table: HashMap<u64, u32, BuildHasherDefault<Identity>>,
+    rows: Vec<Row>,
+    order: BTreeMap<Bytes, u32>,
+    /// Earlier values, and the places among them that are free.
+    older: Vec<Cell>,
+    free: Vec<u32>,
+    cleared: Vec<Cleared>,
+    bytes: usize,
+}
+
+impl Generation {
+    pub(super) fn new(log: u64) -> Self {
+        let (rows, is_used, bytes, version, metadata_version) = Default::default();
+        Generation { log, rows, is_used, bytes, version, metadata_version }
+    }
+
+    /// Records the version of a commit, after its rows were entered.
+    pub(super) fn committed(&self, version: Version, metadata_version: Option<Version>) {
+        self.is_used.store(true, Ordering::Release);
+        self.version.store(version, Ordering::Release);
+        if let Some(version) = metadata_version {
+            self.metadata_version.store(version, Ordering::Release);
+        }
+    }
+
+    /// The last commit version and the last metadata version; 0 if there is none.
+    pub(super) fn last(&self) -> (Version, Version) {
+        (self.version.load(Ordering::Acquire), self.metadata_version.load(Ordering::Acquire))
+    }
+
+    /// Whether a commit was entered.
+    pub(super) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Acquire)
+    }
+
+    /// Approximate bytes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its keys and their last values: at most what they take in a table.
+    pub(super) fn contents(&self) -> u64 {
+        let rows = self.rows.read();
+        let row = |row: &Row| row.key.len() + row.newest.value.as_ref().map_or(0, Bytes::len);
+        rows.rows.iter().map(|r| row(r) as u64).sum()
+    }
+
+    /// Whether it should be followed by another one.
+    pub(super) fn is_full(&self, most: usize) -> bool {
+        self.bytes() >= most || self.is_used() && self.rows.read().cleared.len() >= MOST_CLEARED
+    }
+
+    /// Enters cleared ranges. They precede the rows of their commit.
+    pub(super) fn clear(&self, ranges: impl Iterator<Item = Cleared>) {
+        let mut rows = self.rows.write();
+        for range in ranges {
+            rows.bytes += range.begin.len() + range.end.len() + CELL;
+            rows.cleared.push(range);
+            self.is_used.store(true, Ordering::Release);
+        }
+        self.bytes.store(rows.bytes, Ordering::Relaxed);
+    }
+
+    /// Enters rows.
+    pub(super) fn enter<'a>(&self, written: impl Iterator<Item = Written<'a>>, readers: Readers) {
+        let mut rows = self.rows.write();
+        for row in written {
+            rows.enter(row, readers);
+        }
+        if !rows.rows.is_empty() {
+            self.is_used.store(true, Ordering::Release);
+        }
+        self.bytes.store(rows.bytes, Ordering::Relaxed);
+    }
+
+    /// What it shows of a key at `version`; None: nothing.
+    pub(super) fn get(&self, hash: u64, key: &[u8], version: Version) -> Option<Option<Bytes>> {
+        if !self.is_used() {
+            return None;
+        }
+        let rows = self.rows.read();
+        let cell = rows.place(hash, key).and_then(|(_, row)| rows.cell(&row.newest, version));
+        let cleared = rows.cleared_at(key, version);
+        match cell {
+            Some(cell) if cell.version >= cleared => Some(cell.value.clone()),
+            _ => (cleared > 0).then_some(None),
+        }
+    }
+
+    /// Appends to `page` what it shows at `version` of up to `most` of its keys from `from` to `to`, in order,
+    /// or backwards. Returns the last key that it looked at if there may be more.
+    pub(super) fn page(
+        &self,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        reverse: bool,
+        version: Version,
+        most: usize,
+        page: &mut impl Extend<Shown>,
+    ) -> Option<Bytes> {
+        if !self.is_used() || is_empty(from, to) {
+            return None;
+        }
+        let rows = self.rows.read();
+        let mut keys = rows.order.range::<[u8], _>((from, to));
+        let mut last = None;
+        for _ in 0..most {
+            let (key, place) = if reverse { keys.next_back()? } else { keys.next()? };
+            if let Some(shown) = rows.shown(*place, key, version) {
+                page.extend([(key.clone(), shown)]);
+            }
+            last = Some(key);
+        }
+        last.cloned()
+    }
+
+    /// The ranges that are cleared at `version` and overlap `begin..end`.
+    pub(super) fn cleared(&self, begin: &[u8], end: &[u8], version: Version) -> Vec<Cleared> {
+        if !self.is_used() {
+            return Vec::new();
+        }
+        let rows = self.rows.read();
+        let overlaps = |c: &&Cleared| c.version <= version && c.begin[..] < *end && *begin < c.end[..];
+        rows.cleared.iter().filter(overlaps).cloned().collect()
+    }
+
+    /// The last changes of up to `most` keys after `after`, in order; those that a later clear covers are
+    /// removals. For a generation that is no longer the newest.
+    fn changes(&self, after: Option<&[u8]>, most: usize) -> Vec<Change> {
+        let rows = self.rows.read();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let keys = rows.order.range::<[u8], _>((from, Bound::Unbounded)).take(most);
+        let change = |(key, place): (&Bytes, &u32)| {
+            let Cell { version, value, kept, .. } = rows.rows.get(*place as usize)?.newest.clone();
+            let hash = super::layout::hash(key);
+            let cleared = rows.cleared_at(key, Version::MAX);
+            let change = Change { key: key.clone(), hash, version, value, kept };
+            Some(if version >= cleared {
+                change
+            } else {
+                Change { version: cleared, value: None, kept: false, ..change }
+            })
+        };
+        keys.filter_map(change).collect()
+    }
+
+    /// Passes the last change of every key to `of`, in order.
+    pub(super) fn each(&self, of: &mut dyn FnMut(Change) -> Result<(), String>) -> Result<(), String> {
+        let mut after: Option<Bytes> = None;
+        loop {
+            let changes = self.changes(after.as_deref(), PAGE);
+            let Some(last) = changes.last() else { return Ok(()) };
+            after = Some(last.key.clone());
+            changes.into_iter().try_for_each(&mut *of)?;
+        }
+    }
+
+    /// All cleared ranges.
+    pub(super) fn all_cleared(&self) -> Vec<Cleared> {
+        self.rows.read().cleared.clone()
+    }
+}
+
+/// Whether no key lies between these bounds: the ordered map panics if they are crossed.
+fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+            from >= to
+        }
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+    }
+}
+
+impl Rows {
+    fn place(&self, hash: u64, key: &[u8]) -> Option<(u32, &Row)> {
+        let mut place = *self.table.get(&hash)?;
+        loop {
+            let row = self.rows.get(place as usize)?;
+            if row.key[..] == *key {
+                return Some((place, row));
+            }
+            place = row.next;
+        }
+    }
+
+    /// The value for readers of `version`.
+    fn cell<'a>(&'a self, newest: &'a Cell, version: Version) -> Option<&'a Cell> {
+        let mut cell = newest;
+        while cell.version > version {
+            cell = self.older.get(cell.older as usize)?;
+        }
+        Some(cell)
+    }
+
+    /// The version of the last clear that covers `key`, or 0.
+    fn cleared_at(&self, key: &[u8], version: Version) -> Version {
+        let covers = |c: &&Cleared| c.version <= version && c.covers(key);
+        self.cleared.iter().filter(covers).map(|c| c.version).max().unwrap_or_default()
+    }
+
+    fn shown(&self, place: u32, key: &[u8], version: Version) -> Option<Option<Bytes>> {
+        let cell = self.cell(&self.rows.get(place as usize)?.newest, version)?;
+        if self.cleared_at(key, version) > cell.version { Some(None) } else { Some(cell.value.clone()) }
+    }
+
+    fn enter(&mut self, written: Written<'_>, readers: Readers) {
+        let Written { key, hash, version, value, kept } = written;
+        let newest = Cell { version, value: value.cloned(), kept, older: NONE };
+        let length = newest.length();
+        let known = self.place(hash, key).map(|(place, _)| place as usize);
+        let Some((place, row)) = known.and_then(|place| Some((place, self.rows.get_mut(place)?))) else {
+            let place = self.rows.len() as u32;
+            self.bytes += key.len() + length + ROW;
+            self.order.insert(key.clone(), place);
+            let next = self.table.insert(hash, place).unwrap_or(NONE);
+            return self.rows.push(Row { key: key.clone(), newest, next });
+        };
+        self.bytes += length;
+        let before = std::mem::replace(&mut row.newest, newest);
+        let older = self.keep(before, version, readers);
+        if let Some(row) = self.rows.get_mut(place) {
+            row.newest.older = older;
+        }
+    }
+
+    /// Keeps what snapshots may read of a value that ends at version `until`, and of those before it. Returns
+    /// the place of the last one.
+    fn keep(&mut self, cell: Cell, until: Version, readers: Readers) -> u32 {
+        let older = cell.older;
+        if until <= readers.oldest || cell.version <= readers.oldest {
+            self.give_up(older);
+        }
+        if until <= readers.oldest {
+            self.bytes = self.bytes.saturating_sub(cell.length());
+            return NONE;
+        }
+        let older = if cell.version <= readers.oldest { NONE } else { older };
+        if cell.version > readers.newest {
+            self.bytes = self.bytes.saturating_sub(cell.length());
+            return older;
+        }
+        // The one before is read until this one begins; those before that, until it begins.
+        let before = self.older.get(older as usize).filter(|before| before.version <= readers.oldest);
+        if let Some(stale) = before.map(|before| before.older).filter(|stale| *stale != NONE) {
+            self.give_up(stale);
+            if let Some(before) = self.older.get_mut(older as usize) {
+                before.older = NONE;
+            }
+        }
+        self.bytes += CELL;
+        let cell = Cell { older, ..cell };
+        let free = self.free.pop();
+        match free.and_then(|place| Some((place, self.older.get_mut(place as usize)?))) {
+            Some((place, free)) => {
+                *free = cell;
+                place
+            }
+            None => {
+                self.older.push(cell);
+                (self.older.len() - 1) as u32
+            }
+        }
+    }
+
+    /// Frees an earlier value and those before it.
+    fn give_up(&mut self, mut place: u32) {
+        while let Some(cell) = self.older.get_mut(place as usize) {
+            let freed = CELL + cell.length();
+            cell.value = None;
+            self.free.push(place);
+            place = std::mem::replace(&mut cell.older, NONE);
+            self.bytes = self.bytes.saturating_sub(freed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
