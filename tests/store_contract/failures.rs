@@ -209,7 +209,8 @@ async fn a_failed_sync_every_second_reopens_too() {
 async fn a_broken_store_can_be_closed() {
     let h = harness(Fsync::Always);
     let doubtful = broken(&h, |disk| disk.fail_next_write()).await;
-    let outcome = h.store.close().await;
+    let closing = tokio::time::timeout(Duration::from_secs(4), h.store.close());
+    let outcome = closing.await.expect("nothing but running transactions keeps a store from being closed");
     assert!(matches!(outcome, Err(StoreError::Unavailable(_))), "{outcome:?}");
     assert_eq!(doubtful.await.unwrap(), Err(StoreError::Unknown));
     assert!(matches!(h.begin().get(b"a", Read::Snapshot).await, Err(StoreError::Unavailable(_))));

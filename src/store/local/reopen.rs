@@ -82,7 +82,9 @@ impl Committer {
         let (published, last) = (self.written, broken.last.max(self.version));
         let generation = self.generation;
         let mut pending = Pending::new(core.clone(), broken);
-        while let Err(e) = core.probe(self.shelf.layers().contents() + SPARE) {
+        // Not in the loop's head, which would hold the layers.
+        let needed = || self.shelf.layers().contents() + SPARE;
+        while let Err(e) = core.probe(needed()) {
             if !pending.pause(RETRY, Some(e)) {
                 self.shut_down();
                 return None;
