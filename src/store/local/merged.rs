@@ -19,6 +19,8 @@ const LARGEST_PAGE: usize = 512;
 /// An iterator over the rows of a range. See the module.
 pub(super) struct Rows<'a> {
     base: DBRawIterator<'a>,
+    /// Whether RocksDB has no more rows. It is not asked again then.
+    is_at_end: bool,
     recent: Vec<Source>,
     reverse: bool,
     head: Head,
@@ -77,7 +79,7 @@ impl<'a> Rows<'a> {
         }
         let used = generations.iter().filter(|generation| generation.is_used());
         let recent = used.map(|generation| Source::new(generation.clone(), begin, end, version)).collect();
-        let mut rows = Rows { base, recent, reverse, head: Head::End, patience };
+        let mut rows = Rows { base, is_at_end: false, recent, reverse, head: Head::End, patience };
         rows.settle();
         rows
     }
@@ -152,20 +154,23 @@ impl<'a> Rows<'a> {
             return;
         }
         loop {
+            let n = self.first_recent();
             self.skip_cleared();
-            // After an error there may be rows of RocksDB that are not seen.
-            if !self.base.valid() && self.base.status().is_err() {
-                self.head = Head::End;
-                return;
+            let base = if self.is_at_end { None } else { self.base.key() };
+            if base.is_none() && !self.is_at_end {
+                // After an error there may be rows of RocksDB that are not seen.
+                if self.base.status().is_err() {
+                    self.head = Head::End;
+                    return;
+                }
+                self.is_at_end = true;
             }
-            let Some(n) = self.first_recent() else {
-                self.head = if self.base.valid() { Head::Base } else { Head::End };
+            let front = n.and_then(|n| Some((n, self.recent.get(n)?.page.front()?)));
+            let Some((n, (key, value))) = front else {
+                self.head = if base.is_some() { Head::Base } else { Head::End };
                 return;
             };
-            let Some((key, value)) = self.recent.get(n).and_then(|source| source.page.front()) else {
-                return;
-            };
-            let order = match self.base.key() {
+            let order = match base {
                 Some(base) if self.reverse => base.cmp(key),
                 Some(base) => key[..].cmp(base),
                 None => Ordering::Less,
@@ -195,6 +200,9 @@ impl<'a> Rows<'a> {
 
     /// Moves RocksDB's position out of cleared ranges.
     fn skip_cleared(&mut self) {
+        if self.is_at_end || self.recent.iter().all(|source| source.cleared.is_empty()) {
+            return;
+        }
         while let Some(key) = self.base.key() {
             let cleared = self.recent.iter().flat_map(|source| &source.cleared);
             let Some(Cleared { begin, end, .. }) = cleared.clone().find(|c| c.covers(key)).cloned() else {
@@ -207,16 +215,10 @@ impl<'a> Rows<'a> {
     /// The source whose front comes first; the newest of those of the same key.
     fn first_recent(&mut self) -> Option<usize> {
         let reverse = self.reverse;
-        let mut first: Option<(usize, Bytes)> = None;
-        for n in 0..self.recent.len() {
-            let source = self.recent.get_mut(n)?;
-            let Some(key) = source.front(reverse) else { continue };
-            let is_first =
-                first.as_ref().is_none_or(|(_, best)| if reverse { key > best } else { key < best });
-            if is_first {
-                first = Some((n, key.clone()));
-            }
-        }
+        self.recent.iter_mut().for_each(|source| source.fill(reverse));
+        let fronts = self.recent.iter().enumerate().filter_map(|(n, source)| Some((n, source.front()?)));
+        let first =
+            fronts.min_by(|(_, one), (_, other)| if reverse { other.cmp(one) } else { one.cmp(other) });
         first.map(|(n, _)| n)
     }
 
@@ -225,8 +227,8 @@ impl<'a> Rows<'a> {
         let Some((key, _)) = self.recent.get_mut(n).and_then(|source| source.page.pop_front()) else {
             return;
         };
-        for source in &mut self.recent {
-            if source.page.front().is_some_and(|(front, _)| *front == key) {
+        for (_, source) in self.recent.iter_mut().enumerate().filter(|(other, _)| *other != n) {
+            if source.front() == Some(&key) {
                 source.page.pop_front();
             }
         }
@@ -244,8 +246,13 @@ impl Source {
         self.cleared.iter().any(|c| c.covers(key))
     }
 
-    /// The key at its position.
-    fn front(&mut self, reverse: bool) -> Option<&Bytes> {
+    /// The key at its position, once the page is filled.
+    fn front(&self) -> Option<&Bytes> {
+        self.page.front().map(|(key, _)| key)
+    }
+
+    /// Reads on if the page is empty.
+    fn fill(&mut self, reverse: bool) {
         while self.page.is_empty() && self.more {
             let (from, to) = &self.rest;
             let range = (from.as_ref().map(|key| &key[..]), to.as_ref().map(|key| &key[..]));
@@ -257,7 +264,6 @@ impl Source {
             }
             self.most = (2 * self.most).min(LARGEST_PAGE);
         }
-        self.page.front().map(|(key, _)| key)
     }
 
     fn jump(&mut self, begin: &[u8], end: &[u8], reverse: bool) {

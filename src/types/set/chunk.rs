@@ -213,7 +213,8 @@ mod tests {
     const OVERESTIMATED: usize = 15;
 
     fn holds_everything_once_and_in_size(stretches: &[(u64, u64, u64)]) -> TestCaseResult {
-        let of = |(begin, n, step): &(u64, u64, u64)| (0..*n).map(move |k| begin + k * step).collect::<Vec<_>>();
+        let of =
+            |(begin, n, step): &(u64, u64, u64)| (0..*n).map(move |k| begin + k * step).collect::<Vec<_>>();
         let ids: RoaringTreemap = stretches.iter().flat_map(of).collect();
         let pieces = cut(0, ids.clone()).unwrap();
         prop_assert_eq!(pieces[0].first, 0);
@@ -225,7 +226,10 @@ mod tests {
             let raw = piece.encode(Some(end));
             prop_assert!(raw.len() <= MAX_BYTES + 9, "{} bytes", raw.len());
             let row = Row::new(first, raw.into()).unwrap();
-            prop_assert_eq!((row.next, row.count().unwrap(), row.size()), (Some(end), piece.len, piece.size()));
+            prop_assert_eq!(
+                (row.next, row.count().unwrap(), row.size()),
+                (Some(end), piece.len, piece.size())
+            );
             prop_assert!(row.covers(first) && row.covers(end - 1) && !row.covers(end));
             let here = row.ids().unwrap();
             prop_assert!(here.iter().all(|id| id >= first && id < end));
