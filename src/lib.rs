@@ -54,6 +54,7 @@
 //! | fence | a command keeps other writers of its keys away for a moment | [`keyspace::cluster::fences`] |
 //! | instance, epoch | a server of a store; one registration of it | [`keyspace::cluster::instances`] |
 //! | generation | changes when a store has lost commits that it had acknowledged | [`store::Tx::generation`] |
+//! | layer, drain | the recent commits of one log, in memory; moving the oldest of them to RocksDB's tables | `store::local::recent` |
 //! | round | the state of the dictionary's collection, for writers of sets | [`keyspace::dictionary::collector`] |
 //! | prebuilt | built before the transaction that swaps it in, because it exceeds one | [`types::prebuilt`] |
 //! | idempotency record | the reply of a command under a client's id | [`lifecycle::idempotency`] |

@@ -22,7 +22,7 @@ use super::engine::Engine;
 use super::faults::DiskFaults;
 use super::layout;
 use super::reads::Reads;
-use super::recent::{Cleared, Generation, Readers, Written};
+use super::recent::{Cleared, Layer, Readers, Written};
 use super::reopen::Broken;
 use super::snapshot::{Offline, Published, SnapshotView};
 use super::watches::Watches;
@@ -72,7 +72,7 @@ impl Retired {
     }
 }
 
-/// A log may be so many times as long as a generation is large: rows that are written again and again fill the
+/// A log may be so many times as long as a layer is large: rows that are written again and again fill the
 /// log only.
 const LOG: usize = 4;
 /// Rows entered while one lock is held.
@@ -278,7 +278,7 @@ impl Committer {
         self.core.sync(&self.engine, lengths)
     }
 
-    /// Begins another generation if the newest is full. Waits while too many wait to be drained.
+    /// Begins another layer if the newest is full. Waits while too many wait to be drained.
     fn make_room(&mut self) -> Result<(), String> {
         if self.is_full() {
             self.shelf.wait_for_room()?;
@@ -293,20 +293,17 @@ impl Committer {
             || self.shelf.newest().is_some_and(|newest| newest.is_full(most))
     }
 
-    /// Whether the next generation may have to wait.
+    /// Whether the next layer may have to wait.
     pub(super) fn is_crowded(&self) -> bool {
         self.shelf.is_crowded()
     }
 
-    /// Whether this generation takes new commits.
-    pub(super) fn is_newest(&self, generation: Option<&Arc<Generation>>) -> bool {
-        self.shelf
-            .newest()
-            .zip(generation)
-            .is_some_and(|(newest, generation)| Arc::ptr_eq(&newest, generation))
+    /// Whether this layer takes new commits.
+    pub(super) fn is_newest(&self, layer: Option<&Arc<Layer>>) -> bool {
+        self.shelf.newest().zip(layer).is_some_and(|(newest, layer)| Arc::ptr_eq(&newest, layer))
     }
 
-    /// Begins another generation.
+    /// Begins another layer.
     pub(super) fn turn(&mut self) -> Result<(), String> {
         let log = self.engine.turn()?;
         self.shelf.begin(log);
@@ -343,7 +340,7 @@ impl Committer {
     pub(super) fn publish_newest(&mut self) {
         let layers = self.shelf.layers();
         self.publish(Ok(SnapshotView::new(layers.clone(), self.version)));
-        // A generation that was drained meanwhile is not kept until the next commit.
+        // A layer that was drained meanwhile is not kept until the next commit.
         if !Arc::ptr_eq(&layers, &self.shelf.layers()) {
             publish(&self.core, &self.engine, &self.shelf);
         }
@@ -422,7 +419,7 @@ impl Committer {
 }
 
 /// Enters a transaction's effects before the next view is published.
-fn enter(to: &Generation, admitted: &Admitted, readers: Readers) {
+fn enter(to: &Layer, admitted: &Admitted, readers: Readers) {
     let Admitted { version, writes, removed, .. } = admitted;
     let version = *version;
     if !removed.ranges.is_empty() {

@@ -1,35 +1,35 @@
-//! Moving full generations of recent rows to RocksDB.
+//! Moving full layers of recent rows to RocksDB.
 //!
 //! ```text
 //! Committer --begin--> Shelf (layers) <--drop the oldest-- a thread of its own
 //! ```
 //!
-//! The oldest generation goes first, in six steps: its log is synced; its rows are written to RocksDB's
+//! The oldest layer goes first, in six steps: its log is synced; its rows are written to RocksDB's
 //! memtable, with the number of the log; the memtable is flushed to a table; the rows are entered into the
-//! value cache; views without the generation are published; its log is removed. After a crash between any two
+//! value cache; views without the layer are published; its log is removed. After a crash between any two
 //! of these, the log is replayed: its rows say the same as those that had been moved. (An open moves what it
 //! replays before anything else: after a failed sync, what can be read from a log may never reach the disk.)
 //!
 //! The log is synced first because a table may reach the disk before it: a loss of power must not keep rows
 //! and lose commits before them.
 //!
-//! What a generation removed becomes a tombstone only if RocksDB may have the key. If RocksDB cannot write, for
-//! lack of room, the thread tries again until it can; commits go on until [`MOST_FULL`] generations wait.
+//! What a layer removed becomes a tombstone only if RocksDB may have the key. If RocksDB cannot write, for
+//! lack of room, the thread tries again until it can; commits go on until [`MOST_FULL`] layers wait.
 
 use super::Core;
 use super::engine::Engine;
-use super::recent::{Cleared, Generation};
+use super::recent::{Cleared, Layer};
 use super::snapshot::{Layers, Published, SnapshotView};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Generations that may wait to be drained before commits wait.
+/// Layers that may wait to be drained before commits wait.
 const MOST_FULL: usize = 1;
 /// How often a failed drain is tried again, and a waiting commit looks.
 const RETRY: Duration = Duration::from_millis(100);
-/// How often drained generations are looked at.
+/// How often drained layers are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often a commit looks before a drain that fails is an error.
 const PATIENCE: u32 = 60;
@@ -51,7 +51,7 @@ struct State {
 impl Shelf {
     /// `log`: the number of the new log.
     pub(super) fn new(engine: Arc<Engine>, log: u64) -> Self {
-        let recent = vec![Arc::new(Generation::new(log))];
+        let recent = vec![Arc::new(Layer::new(log))];
         let layers = ArcSwap::from_pointee(Layers::newest(engine, recent));
         let (state, changed) = Default::default();
         Shelf { layers, state, changed }
@@ -61,30 +61,30 @@ impl Shelf {
         self.layers.load_full()
     }
 
-    /// The generation of new commits.
-    pub(super) fn newest(&self) -> Option<Arc<Generation>> {
+    /// The layer of new commits.
+    pub(super) fn newest(&self) -> Option<Arc<Layer>> {
         self.layers.load().recent.first().cloned()
     }
 
-    /// Begins another generation. Only for the committer.
+    /// Begins another layer. Only for the committer.
     pub(super) fn begin(&self, log: u64) {
-        let newest = Arc::new(Generation::new(log));
+        let newest = Arc::new(Layer::new(log));
         self.layers.rcu(|layers| layers.with(newest.clone()));
         let _state = self.state.lock();
         self.changed.notify_all();
     }
 
-    /// Whether the next generation may have to wait.
+    /// Whether the next layer may have to wait.
     pub(super) fn is_crowded(&self) -> bool {
         self.layers.load().recent.len() > MOST_FULL
     }
 
-    /// Waits until another generation may begin.
+    /// Waits until another layer may begin.
     pub(super) fn wait_for_room(&self) -> Result<(), String> {
         self.wait_for(MOST_FULL, PATIENCE)
     }
 
-    /// Waits until at most `most` generations are left; fails if that takes `patience` tries and drains fail.
+    /// Waits until at most `most` layers are left; fails if that takes `patience` tries and drains fail.
     pub(super) fn wait_for(&self, most: usize, patience: u32) -> Result<(), String> {
         let mut state = self.state.lock();
         let mut tries = 0;
@@ -117,9 +117,9 @@ impl Shelf {
         self.state.lock().is_closed
     }
 
-    /// The oldest generation and the layers, once it is full. None: the shelf is closed. Meanwhile frees those
+    /// The oldest layer and the layers, once it is full. None: the shelf is closed. Meanwhile frees those
     /// `drained` ones that no view has any more.
-    fn next(&self, drained: &mut Vec<Arc<Generation>>) -> Option<(Arc<Layers>, Arc<Generation>)> {
+    fn next(&self, drained: &mut Vec<Arc<Layer>>) -> Option<(Arc<Layers>, Arc<Layer>)> {
         let mut state = self.state.lock();
         loop {
             if state.is_closed {
@@ -138,7 +138,7 @@ impl Shelf {
             }
             self.changed.wait_for(&mut state, SWEEP);
             MutexGuard::unlocked(&mut state, || {
-                drained.retain(|generation| Arc::strong_count(generation) > 1);
+                drained.retain(|layer| Arc::strong_count(layer) > 1);
             });
         }
     }
@@ -148,7 +148,7 @@ impl Shelf {
 pub(super) fn run(core: &Core, shelf: &Shelf) {
     let _guard = FailOnPanic { core, shelf };
     // Freed by this thread, which has the time, once no view has them.
-    let mut drained: Vec<Arc<Generation>> = Vec::new();
+    let mut drained: Vec<Arc<Layer>> = Vec::new();
     while let Some((layers, oldest)) = shelf.next(&mut drained) {
         let outcome = drain(core, shelf, layers.engine(), &oldest);
         drop(layers);
@@ -189,18 +189,18 @@ impl Drop for FailOnPanic<'_> {
     }
 }
 
-fn drain(core: &Core, shelf: &Shelf, engine: &Arc<Engine>, generation: &Generation) -> Result<(), String> {
+fn drain(core: &Core, shelf: &Shelf, engine: &Arc<Engine>, layer: &Layer) -> Result<(), String> {
     if let Err(failure) = engine.sync_earlier() {
         core.fail(failure.clone());
         shelf.close();
         return Err(failure);
     }
-    engine.take(generation, &|| shelf.is_closed())?;
+    engine.take(layer, &|| shelf.is_closed())?;
     let values = &core.values;
-    for Cleared { begin, end, version } in generation.all_cleared() {
+    for Cleared { begin, end, version } in layer.all_cleared() {
         values.cleared(&begin, &end, version);
     }
-    generation.each(&mut |change| {
+    layer.each(&mut |change| {
         if change.kept {
             values.wrote(change.hash, &change.key, change.version, change.value.as_ref());
         } else {
@@ -210,12 +210,12 @@ fn drain(core: &Core, shelf: &Shelf, engine: &Arc<Engine>, generation: &Generati
     })?;
     shelf.layers.rcu(|layers| layers.without_oldest());
     publish(core, engine, shelf);
-    engine.forget_log(generation.log);
+    engine.forget_log(layer.log);
     Ok(())
 }
 
 /// Replaces the layers that new transactions read, at the same version. The layers are loaded after the state
-/// that they replace: so they have every generation that it has.
+/// that they replace: so they have every layer that it has.
 pub(super) fn publish(core: &Core, engine: &Arc<Engine>, shelf: &Shelf) {
     core.published.rcu(|published| match &published.view {
         Ok(view) if Arc::ptr_eq(view.engine(), engine) => {

@@ -1,13 +1,13 @@
 //! The RocksDB database: options, opening, and the few calls that the rest of the engine makes.
 //!
 //! Commits are written to the log (`wal.rs`) and stay in memory (`recent.rs`). RocksDB's own log is not used:
-//! a full generation is written to a memtable and flushed at once (`drain.rs`).
+//! a full layer is written to a memtable and flushed at once (`drain.rs`).
 //!
 //! Options and reasons: a single writer, so no concurrent memtable writes; bloom filters over whole keys (10
 //! bits), because most reads are points; lz4; a hash index inside data blocks; two background jobs, because
 //! the server's own threads need the cores; tables full of tombstones are compacted, because range reads walk
 //! over them; a read of many rows mostly leaves a full block cache unchanged; a quiet info log. A memtable is
-//! larger than any generation, and is not flushed when the database is closed: nothing flushes half of one.
+//! larger than any layer, and is not flushed when the database is closed: nothing flushes half of one.
 
 use super::LocalOptions;
 use super::directory::{
@@ -15,7 +15,7 @@ use super::directory::{
 };
 use super::layout::{self, DRAINED, METADATA, VERSION};
 use super::logs::{self, Logs};
-use super::recent::{Cleared, Generation};
+use super::recent::{Cleared, Layer};
 use super::replay::{Recovered, check_format, replay};
 use super::room;
 use super::stall::{self, Stall, number};
@@ -46,7 +46,7 @@ pub(super) struct Engine {
     synced: Synced,
     /// Held while a memtable is flushed, and while options change.
     flushing: Mutex<()>,
-    /// The last log whose generation is in the memtable or in tables.
+    /// The last log whose layer is in the memtable or in tables.
     taken: AtomicU64,
     /// Why a log could not be synced. Held while logs are synced.
     sync_failed: Mutex<Option<String>>,
@@ -59,12 +59,12 @@ const FLUSH_FAILED: &str = "memtables could not be written to tables; see the fi
 /// and no later write would have them compacted.
 const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
 /// The memtable's skip list remembers where it last inserted a row of this number of first bytes, and goes on
-/// from there: the rows of a generation are written in order.
+/// from there: the rows of a layer are written in order.
 const HINTED: usize = 3;
-/// Rows of a generation, and their bytes, that are written at once.
+/// Rows of a layer, and their bytes, that are written at once.
 const BATCH: usize = 512;
 const BATCH_BYTES: usize = 256 << 10;
-/// The least memtable size in bytes, and how many times a generation's it is.
+/// The least memtable size in bytes, and how many times a layer's it is.
 const MEMTABLE: (usize, usize) = (64 << 20, 4);
 
 struct Gone(Arc<AtomicBool>);
@@ -120,9 +120,9 @@ impl Engine {
         let engine =
             Engine { db, gone, cache, stall: Stall::new(), log, logs, synced, flushing, taken, sync_failed };
         // What was read from a log may never reach the disk from there.
-        for generation in found.generations {
-            engine.take(&generation, &|| false).map_err(|e| unmoved(dir, &e))?;
-            engine.forget_log(generation.log);
+        for layer in found.layers {
+            engine.take(&layer, &|| false).map_err(|e| unmoved(dir, &e))?;
+            engine.forget_log(layer.log);
         }
         Ok((engine, found.recovered))
     }
@@ -213,23 +213,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves a generation to a table. Waits while tables are created faster than they are compacted.
+    /// Moves a layer to a table. Waits while tables are created faster than they are compacted.
     /// `is_closed`: whether to give up.
-    pub(super) fn take(&self, generation: &Generation, is_closed: &dyn Fn() -> bool) -> Result<(), String> {
+    pub(super) fn take(&self, layer: &Layer, is_closed: &dyn Fn() -> bool) -> Result<(), String> {
         // If only the flush failed before, the memtable has the rows.
-        if self.taken.load(Ordering::Acquire) < generation.log {
-            self.write(generation, is_closed)?;
-            self.taken.store(generation.log, Ordering::Release);
+        if self.taken.load(Ordering::Acquire) < layer.log {
+            self.write(layer, is_closed)?;
+            self.taken.store(layer.log, Ordering::Release);
         }
         self.flush()
     }
 
-    fn write(&self, generation: &Generation, is_closed: &dyn Fn() -> bool) -> Result<(), String> {
+    fn write(&self, layer: &Layer, is_closed: &dyn Fn() -> bool) -> Result<(), String> {
         let mut batch = WriteBatch::default();
-        for Cleared { begin, end, .. } in generation.all_cleared() {
+        for Cleared { begin, end, .. } in layer.all_cleared() {
             batch.delete_range(begin, end);
         }
-        generation.each(&mut |change| {
+        layer.each(&mut |change| {
             match change.value {
                 Some(value) => batch.put(&change.key, value),
                 None if self.may_have(&change.key) => batch.delete(&change.key),
@@ -243,8 +243,8 @@ impl Engine {
             }
             Ok(())
         })?;
-        let (version, metadata) = generation.last();
-        batch.put(DRAINED, generation.log.to_be_bytes());
+        let (version, metadata) = layer.last();
+        batch.put(DRAINED, layer.log.to_be_bytes());
         for (row, version) in [(VERSION, version), (METADATA, metadata)] {
             if version > 0 {
                 batch.put(row, version.to_be_bytes());

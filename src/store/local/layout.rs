@@ -8,7 +8,7 @@
 //! 01 <user key>    the user's value
 //! ```
 //!
-//! Why a prefix and not a second column family: one flush makes a whole generation of commits durable. The
+//! Why a prefix and not a second column family: one flush makes a whole layer of commits durable. The
 //! byte costs nothing on disk (keys are delta-encoded) and one short copy per read. Inside the engine all
 //! keys are *stored* keys, with the prefix; only `tx.rs` sees both.
 

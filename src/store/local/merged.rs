@@ -1,9 +1,9 @@
-//! Rows of a range in order: those of recent generations, and under them RocksDB's.
+//! Rows of a range in order: those of recent layers, and under them RocksDB's.
 //!
-//! A key is shown as the newest generation that knows it shows it; what a generation removed or cleared is not
-//! shown from below. Generations are read in pages, so that no lock is held between two rows.
+//! A key is shown as the newest layer that knows it shows it; what a layer removed or cleared is not
+//! shown from below. Layers are read in pages, so that no lock is held between two rows.
 
-use super::recent::{Cleared, Generation, Shown};
+use super::recent::{Cleared, Layer, Shown};
 use crate::store::Version;
 use bytes::Bytes;
 use rocksdb::DBRawIterator;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::ops::Bound::{self, Excluded, Included};
 use std::sync::Arc;
 
-/// Rows of the first page of a generation, and of the largest; each is twice as large as the one before.
+/// Rows of the first page of a layer, and of the largest; each is twice as large as the one before.
 const FIRST_PAGE: usize = 16;
 const LARGEST_PAGE: usize = 512;
 
@@ -37,9 +37,9 @@ enum Head {
     End,
 }
 
-/// A generation, and the part of it that is being read.
+/// A layer, and the part of it that is being read.
 struct Source {
-    generation: Arc<Generation>,
+    layer: Arc<Layer>,
     version: Version,
     /// What it clears of the whole range.
     cleared: Vec<Cleared>,
@@ -52,21 +52,21 @@ struct Source {
 
 impl<'a> Rows<'a> {
     /// The rows in `begin..end` that a reader of `version` sees. `base` is bounded by that range;
-    /// `generations`: the newest first.
+    /// `layers`: the newest first.
     pub(super) fn open(
         base: DBRawIterator<'a>,
-        generations: &[Arc<Generation>],
+        layers: &[Arc<Layer>],
         (begin, end): (&[u8], &[u8]),
         version: Version,
         reverse: bool,
     ) -> Self {
-        Rows::patient(base, generations, (begin, end), version, reverse, usize::MAX)
+        Rows::patient(base, layers, (begin, end), version, reverse, usize::MAX)
     }
 
-    /// The same, but it ends after `patience` rows of recent generations that are not shown.
+    /// The same, but it ends after `patience` rows of recent layers that are not shown.
     pub(super) fn patient(
         mut base: DBRawIterator<'a>,
-        generations: &[Arc<Generation>],
+        layers: &[Arc<Layer>],
         (begin, end): (&[u8], &[u8]),
         version: Version,
         reverse: bool,
@@ -77,8 +77,8 @@ impl<'a> Rows<'a> {
         } else {
             base.seek_to_first()
         }
-        let used = generations.iter().filter(|generation| generation.is_used());
-        let recent = used.map(|generation| Source::new(generation.clone(), begin, end, version)).collect();
+        let used = layers.iter().filter(|layer| layer.is_used());
+        let recent = used.map(|layer| Source::new(layer.clone(), begin, end, version)).collect();
         let mut rows = Rows { base, is_at_end: false, recent, reverse, head: Head::End, patience };
         rows.settle();
         rows
@@ -236,10 +236,10 @@ impl<'a> Rows<'a> {
 }
 
 impl Source {
-    fn new(generation: Arc<Generation>, begin: &[u8], end: &[u8], version: Version) -> Self {
-        let cleared = generation.cleared(begin, end, version);
+    fn new(layer: Arc<Layer>, begin: &[u8], end: &[u8], version: Version) -> Self {
+        let cleared = layer.cleared(begin, end, version);
         let rest = (Included(Bytes::copy_from_slice(begin)), Excluded(Bytes::copy_from_slice(end)));
-        Source { generation, version, cleared, page: VecDeque::new(), rest, more: true, most: FIRST_PAGE }
+        Source { layer, version, cleared, page: VecDeque::new(), rest, more: true, most: FIRST_PAGE }
     }
 
     fn clears(&self, key: &[u8]) -> bool {
@@ -256,7 +256,7 @@ impl Source {
         while self.page.is_empty() && self.more {
             let (from, to) = &self.rest;
             let range = (from.as_ref().map(|key| &key[..]), to.as_ref().map(|key| &key[..]));
-            let last = self.generation.page(range, reverse, self.version, self.most, &mut self.page);
+            let last = self.layer.page(range, reverse, self.version, self.most, &mut self.page);
             self.more = last.is_some();
             if let Some(last) = last {
                 let bound = if reverse { &mut self.rest.1 } else { &mut self.rest.0 };
@@ -303,11 +303,11 @@ mod tests {
         format!("{n:04}").into()
     }
 
-    /// A database with rows under `generations` of random changes, and what each version shows.
+    /// A database with rows under `layers` of random changes, and what each version shows.
     struct World {
         _dir: tempfile::TempDir,
         db: DB,
-        generations: Vec<Arc<Generation>>,
+        layers: Vec<Arc<Layer>>,
         versions: Vec<BTreeMap<Bytes, Bytes>>,
     }
 
@@ -320,18 +320,18 @@ mod tests {
                 db.put(key(n), b"base").unwrap();
                 shown.insert(key(n), "base".into());
             }
-            let mut world = World { _dir: dir, db, generations: Vec::new(), versions: vec![shown] };
+            let mut world = World { _dir: dir, db, layers: Vec::new(), versions: vec![shown] };
             for number in 0..most as u64 {
-                let generation = Generation::new(number);
+                let layer = Layer::new(number);
                 for _ in 0..rng.below(40) {
-                    world.commit(rng, &generation);
+                    world.commit(rng, &layer);
                 }
-                world.generations.insert(0, Arc::new(generation));
+                world.layers.insert(0, Arc::new(layer));
             }
             world
         }
 
-        fn commit(&mut self, rng: &mut Rng, to: &Generation) {
+        fn commit(&mut self, rng: &mut Rng, to: &Layer) {
             let version = self.versions.len() as Version;
             let mut shown = self.versions.last().unwrap().clone();
             if rng.below(5) == 0 {
@@ -359,7 +359,7 @@ mod tests {
             options.set_iterate_lower_bound(begin);
             options.set_iterate_upper_bound(end);
             let base = self.db.raw_iterator_opt(options);
-            Rows::open(base, &self.generations, (begin, end), version, reverse)
+            Rows::open(base, &self.layers, (begin, end), version, reverse)
         }
     }
 
@@ -414,16 +414,16 @@ mod tests {
         let world = World::new(&mut rng, 0);
         let patient = |patience: usize| {
             let base = world.db.raw_iterator();
-            let rows = Rows::patient(base, &[Arc::new(Generation::new(9))], (b"0", b"9"), 9, false, patience);
+            let rows = Rows::patient(base, &[Arc::new(Layer::new(9))], (b"0", b"9"), 9, false, patience);
             assert!(rows.key().is_some() && !rows.gave_up());
             let base = world.db.raw_iterator();
-            let generations = [Arc::new(Generation::new(10))];
+            let layers = [Arc::new(Layer::new(10))];
             for key in (0..KEYS).map(key) {
                 let hash = super::super::layout::hash(&key);
                 let removal = Written { key: &key, hash, version: 5, value: None, kept: true };
-                generations[0].enter([removal].into_iter(), ALL);
+                layers[0].enter([removal].into_iter(), ALL);
             }
-            let rows = Rows::patient(base, &generations, (b"0", b"9"), 9, false, patience);
+            let rows = Rows::patient(base, &layers, (b"0", b"9"), 9, false, patience);
             assert!(rows.key().is_none());
             rows.gave_up()
         };

@@ -1,15 +1,15 @@
 //! The rows of recent commits, in memory: what RocksDB does not have yet.
 //!
 //! ```text
-//! commit -> log (wal.rs) -> the newest generation here       OK is said
-//! a full generation -> RocksDB (drain.rs) -> its log is removed
+//! commit -> log (wal.rs) -> the newest layer here       OK is said
+//! a full layer -> RocksDB (drain.rs) -> its log is removed
 //! ```
 //!
-//! A generation holds the commits of one log. It has a table by hash, because most rows are written and read
+//! A layer holds the commits of one log. It has a table by hash, because most rows are written and read
 //! as points, an ordered index of its keys for range reads, and the ranges that were cleared. A row that is
 //! written again keeps its place; its earlier values stay as long as a snapshot may read them.
 //!
-//! Invariants: there is one writer, the committer; a generation that is no longer the newest never changes;
+//! Invariants: there is one writer, the committer; a layer that is no longer the newest never changes;
 //! a reader sees rows of its version and older ones, so the writer may add rows before it publishes them.
 //!
 //! Why not RocksDB's memtable: it keeps every write of a key until it is flushed, and its skip list took 4300
@@ -48,7 +48,7 @@ struct Cell {
 }
 
 impl Cell {
-    /// The bytes of its value, twice: RocksDB holds a copy while a generation is moved to a table.
+    /// The bytes of its value, twice: RocksDB holds a copy while a layer is moved to a table.
     fn length(&self) -> usize {
         2 * self.value.as_ref().map_or(0, Bytes::len)
     }
@@ -109,7 +109,7 @@ pub(super) type Shown = (Bytes, Option<Bytes>);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Generation {
+pub(super) struct Layer {
     /// The number of its log.
     pub(super) log: u64,
     rows: RwLock<Rows>,
@@ -134,10 +134,10 @@ struct Rows {
     bytes: usize,
 }
 
-impl Generation {
+impl Layer {
     pub(super) fn new(log: u64) -> Self {
         let (rows, is_used, bytes, version, metadata_version) = Default::default();
-        Generation { log, rows, is_used, bytes, version, metadata_version }
+        Layer { log, rows, is_used, bytes, version, metadata_version }
     }
 
     /// Records the version of a commit, after its rows were entered.
@@ -250,7 +250,7 @@ impl Generation {
     }
 
     /// The last changes of up to `most` keys after `after`, in order; those that a later clear covers are
-    /// removals. For a generation that is no longer the newest.
+    /// removals. For a layer that is no longer the newest.
     fn changes(&self, after: Option<&[u8]>, most: usize) -> Vec<Change> {
         let rows = self.rows.read();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);

@@ -4,7 +4,7 @@ use super::audit;
 use super::directory::{log_error, open_error, read_error};
 use super::layout::{self, DRAINED, FORMAT, FORMAT_BEFORE, FORMAT_VALUE, METADATA, VERSION};
 use super::logs;
-use super::recent::{Cleared, Generation, Readers, Written};
+use super::recent::{Cleared, Layer, Readers, Written};
 use super::records::{sequence, walk};
 use super::wal::{self, Logged};
 use crate::error::{StoreError, StoreResult};
@@ -64,28 +64,28 @@ fn stored_number(db: &DB, row: &[u8]) -> StoreResult<u64> {
 pub(super) struct Replayed {
     pub(super) recovered: Recovered,
     /// The commits of each log that RocksDB does not have, the oldest first.
-    pub(super) generations: Vec<Generation>,
+    pub(super) layers: Vec<Layer>,
     pub(super) next_record: u64,
 }
 
 /// Reads the logs that RocksDB does not have. `is_known`: whether the manifest is known to be whole.
 pub(super) fn replay(db: &DB, dir: &Path, is_known: bool) -> StoreResult<Replayed> {
     let drained = stored_number(db, DRAINED)?;
-    let (mut generations, mut next_record) = (Vec::new(), 0);
+    let (mut layers, mut next_record) = (Vec::new(), 0);
     let mut recovered = Recovered {
         version: stored_number(db, VERSION)?,
         metadata_version: stored_number(db, METADATA)?,
         log: drained + 1,
     };
     for (number, path) in audit::logs(dir, drained + 1, is_known)? {
-        // RocksDB may flush a part of a generation that is larger than its memtable.
+        // RocksDB may flush a part of a layer that is larger than its memtable.
         let bytes = File::open(&path).and_then(|log| log.sync_data()).and_then(|()| std::fs::read(&path));
         let bytes =
             bytes.map_err(|e| StoreError::Unavailable(format!("cannot read {}: {e}", path.display())))?;
-        let (generation, mut unread) = (Generation::new(number), None);
+        let (layer, mut unread) = (Layer::new(number), None);
         walk(&bytes, &mut |at, record| {
             next_record = sequence(record).1;
-            let applied = apply(record, &generation, &mut recovered);
+            let applied = apply(record, &layer, &mut recovered);
             unread = applied.is_none().then_some(at);
             applied.is_some()
         });
@@ -93,22 +93,22 @@ pub(super) fn replay(db: &DB, dir: &Path, is_known: bool) -> StoreResult<Replaye
             let path = path.display();
             return Err(StoreError::Corrupt(format!("{path} has an unknown record at byte {at}")));
         }
-        generations.push(generation);
+        layers.push(layer);
     }
     // The last logs have no commits if nothing was written since they began, or nothing reached the disk. Then
     // the log before one of them may be missing.
-    let used = generations.iter().rposition(Generation::is_used).map_or(0, |last| last + 1);
-    let unused: Vec<PathBuf> = generations.drain(used..).map(|unused| logs::path(dir, unused.log)).collect();
+    let used = layers.iter().rposition(Layer::is_used).map_or(0, |last| last + 1);
+    let unused: Vec<PathBuf> = layers.drain(used..).map(|unused| logs::path(dir, unused.log)).collect();
     logs::unlist(dir, &unused).map_err(|e| log_error(dir, &e))?;
     for path in unused.iter().rev() {
         std::fs::remove_file(path).map_err(|e| log_error(dir, &e))?;
     }
-    recovered.log = generations.last().map_or(drained, |last| last.log) + 1;
+    recovered.log = layers.last().map_or(drained, |last| last.log) + 1;
     audit::forget_logs(dir, drained + 1);
-    Ok(Replayed { recovered, generations, next_record })
+    Ok(Replayed { recovered, layers, next_record })
 }
 
-fn apply(record: &[u8], to: &Generation, recovered: &mut Recovered) -> Option<()> {
+fn apply(record: &[u8], to: &Layer, recovered: &mut Recovered) -> Option<()> {
     let readers = Readers { oldest: Version::MAX, newest: Version::MAX };
     let last = wal::replay(record, &mut |version, logged| {
         let (key, value) = match logged {

@@ -1,20 +1,20 @@
-//! The state that readers see: a version, recent generations, and a RocksDB snapshot under them, published as
+//! The state that readers see: a version, recent layers, and a RocksDB snapshot under them, published as
 //! one pointer.
 //!
-//! Invariants: a view shows exactly one version. Everything that was committed up to it is in its generations
-//! or in its RocksDB snapshot; what is in both, the generations show. Version and layers are never published
+//! Invariants: a view shows exactly one version. Everything that was committed up to it is in its layers
+//! or in its RocksDB snapshot; what is in both, the layers show. Version and layers are never published
 //! separately. A view shares ownership of the database: dropping the last one closes it.
 
 use super::engine::Engine;
 use super::merged::Rows;
-use super::recent::Generation;
+use super::recent::Layer;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
 use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 use std::sync::Arc;
 
-/// The snapshot and the read options that carry it: created once per generation, so that a point read creates
+/// The snapshot and the read options that carry it: created once per layer, so that a point read creates
 /// neither.
 pub(super) struct Pinned<'a> {
     options: ReadOptions,
@@ -31,7 +31,7 @@ self_cell::self_cell!(
 );
 
 impl Base {
-    /// The newest state of RocksDB. Not while a generation is being moved there.
+    /// The newest state of RocksDB. Not while a layer is being moved there.
     fn newest(engine: Arc<Engine>) -> Self {
         Base::new(engine, |engine| {
             let snapshot = engine.db().snapshot();
@@ -46,20 +46,20 @@ impl Base {
 pub(super) struct Layers {
     base: Arc<Base>,
     /// The newest first; there is at least one.
-    pub(super) recent: Vec<Arc<Generation>>,
+    pub(super) recent: Vec<Arc<Layer>>,
 }
 
 impl Layers {
     /// `recent`: the newest first.
-    pub(super) fn newest(engine: Arc<Engine>, recent: Vec<Arc<Generation>>) -> Self {
+    pub(super) fn newest(engine: Arc<Engine>, recent: Vec<Arc<Layer>>) -> Self {
         Layers { base: Arc::new(Base::newest(engine)), recent }
     }
-    /// The same with another newest generation.
-    pub(super) fn with(&self, newest: Arc<Generation>) -> Self {
+    /// The same with another newest layer.
+    pub(super) fn with(&self, newest: Arc<Layer>) -> Self {
         let recent = [newest].into_iter().chain(self.recent.iter().cloned()).collect();
         Layers { base: self.base.clone(), recent }
     }
-    /// The same without the oldest generation, which RocksDB has now.
+    /// The same without the oldest layer, which RocksDB has now.
     pub(super) fn without_oldest(&self) -> Self {
         let recent = self.recent.iter().take(self.recent.len() - 1).cloned().collect();
         Layers::newest(self.engine().clone(), recent)
@@ -68,13 +68,13 @@ impl Layers {
     pub(super) fn engine(&self) -> &Arc<Engine> {
         self.base.borrow_owner()
     }
-    /// Bytes of keys and values of the generations.
+    /// Bytes of keys and values of the layers.
     pub(super) fn contents(&self) -> u64 {
-        self.recent.iter().map(|generation| generation.contents()).sum()
+        self.recent.iter().map(|layer| layer.contents()).sum()
     }
-    /// Approximate bytes of the generations.
+    /// Approximate bytes of the layers.
     pub(super) fn bytes(&self) -> u64 {
-        self.recent.iter().map(|generation| generation.bytes() as u64).sum()
+        self.recent.iter().map(|layer| layer.bytes() as u64).sum()
     }
 }
 
@@ -99,7 +99,7 @@ impl SnapshotView {
     }
     /// What recent commits left under a stored key; None if they did not write it.
     pub(super) fn recent(&self, hash: u64, stored: &[u8]) -> Option<Option<Bytes>> {
-        self.layers.recent.iter().find_map(|generation| generation.get(hash, stored, self.version))
+        self.layers.recent.iter().find_map(|layer| layer.get(hash, stored, self.version))
     }
     /// The value under a stored key that no recent commit wrote.
     pub(super) fn get(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {

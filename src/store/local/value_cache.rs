@@ -2,7 +2,7 @@
 //!
 //! An entry says: at `version` the key had `value`, and no later commit that was drained wrote the key
 //! (`drain.rs`). So it answers every reader at `version` or later that finds nothing about the key in its
-//! recent generations. The rows of a generation are entered before views without it are published. A reader
+//! recent layers. The rows of a layer are entered before views without it are published. A reader
 //! at an older version is not answered.
 //!
 //! A reader enters what it found in its snapshot only if no row of the shard that was drained was committed
@@ -102,7 +102,7 @@ impl ValueCache {
         }
     }
 
-    /// Enters what a commit of `version` left under `key`. Only while its generation is drained.
+    /// Enters what a commit of `version` left under `key`. Only while its layer is drained.
     pub(super) fn wrote(&self, hash: u64, key: &Bytes, version: Version, value: Option<&Bytes>) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
@@ -114,7 +114,7 @@ impl ValueCache {
         }
     }
 
-    /// Records that a commit of `version` wrote a key that is not entered. Only while its generation is drained.
+    /// Records that a commit of `version` wrote a key that is not entered. Only while its layer is drained.
     pub(super) fn outdated(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
@@ -122,7 +122,7 @@ impl ValueCache {
         shard.entries.remove(hash);
     }
 
-    /// Records that a commit of `version` removed all keys in `begin..end`. Only while its generation is drained.
+    /// Records that a commit of `version` removed all keys in `begin..end`. Only while its layer is drained.
     pub(super) fn cleared(&self, begin: &Bytes, end: &Bytes, version: Version) {
         if self.shards.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The log of commits: one file a generation of recent rows (`recent.rs`).
+//! The log of commits: one file a layer of recent rows (`recent.rs`).
 //!
 //! ```text
 //! 000007.wal    records as in RocksDB's logs (records.rs), one per batch of transactions:
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Sequence numbers continue from one log to the next, so that a gap shows (`audit.rs`). A log is begun before
-//! the commits of its generation and never appended to after the database was closed. `logs.rs` lists the
+//! the commits of its layer and never appended to after the database was closed. `logs.rs` lists the
 //! logs, `synced.rs` keeps what is known to be on disk.
 
 use super::logs;

@@ -1,4 +1,4 @@
-//! Generations: what each version sees, and what is kept for whom.
+//! Layers: what each version sees, and what is kept for whom.
 
 use super::*;
 use crate::env::Rng;
@@ -16,7 +16,7 @@ fn change(key: &str, version: Version, value: Option<&str>) -> Change {
     Change { hash: hash(&key), key, version, value, kept: true }
 }
 
-fn enter(to: &Generation, changes: impl IntoIterator<Item = Change>, readers: Readers) {
+fn enter(to: &Layer, changes: impl IntoIterator<Item = Change>, readers: Readers) {
     for Change { key, hash, version, value, kept } in changes {
         let written = Written { key: &key, hash, version, value: value.as_ref(), kept };
         to.enter([written].into_iter(), readers);
@@ -28,8 +28,8 @@ fn cleared(begin: &str, end: &str, version: Version) -> Cleared {
     Cleared { begin, end, version }
 }
 
-fn get(generation: &Generation, key: &str, version: Version) -> Option<Option<String>> {
-    let value = generation.get(hash(key.as_bytes()), key.as_bytes(), version)?;
+fn get(layer: &Layer, key: &str, version: Version) -> Option<Option<String>> {
+    let value = layer.get(hash(key.as_bytes()), key.as_bytes(), version)?;
     Some(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
 }
 
@@ -39,51 +39,51 @@ fn some(text: &str) -> Option<Option<String>> {
 
 #[test]
 fn each_version_sees_its_own_value() {
-    let generation = Generation::new(1);
-    assert_eq!(get(&generation, "k", 9), None);
-    assert!(!generation.is_used());
-    enter(&generation, [change("k", 3, Some("a")), change("k", 5, None), change("k", 7, Some("b"))], ALL);
-    assert!(generation.is_used());
-    let seen: Vec<_> = (2..9).map(|version| get(&generation, "k", version)).collect();
+    let layer = Layer::new(1);
+    assert_eq!(get(&layer, "k", 9), None);
+    assert!(!layer.is_used());
+    enter(&layer, [change("k", 3, Some("a")), change("k", 5, None), change("k", 7, Some("b"))], ALL);
+    assert!(layer.is_used());
+    let seen: Vec<_> = (2..9).map(|version| get(&layer, "k", version)).collect();
     assert_eq!(seen, [None, some("a"), some("a"), Some(None), Some(None), some("b"), some("b")]);
-    assert_eq!(get(&generation, "l", 9), None);
+    assert_eq!(get(&layer, "l", 9), None);
 }
 
 #[test]
 fn a_clear_precedes_the_rows_of_its_commit_and_hides_those_before_it() {
-    let generation = Generation::new(1);
-    enter(&generation, [change("b", 3, Some("old")), change("c", 3, Some("c"))], ALL);
-    generation.clear([cleared("a", "c", 5)].into_iter());
-    enter(&generation, [change("bb", 5, Some("new"))], ALL);
-    let at = |key: &str| [4, 5].map(|version| get(&generation, key, version));
+    let layer = Layer::new(1);
+    enter(&layer, [change("b", 3, Some("old")), change("c", 3, Some("c"))], ALL);
+    layer.clear([cleared("a", "c", 5)].into_iter());
+    enter(&layer, [change("bb", 5, Some("new"))], ALL);
+    let at = |key: &str| [4, 5].map(|version| get(&layer, key, version));
     assert_eq!(at("b"), [some("old"), Some(None)]);
     assert_eq!(at("bb"), [None, some("new")]);
     assert_eq!(at("ba"), [None, Some(None)], "a row of RocksDB is hidden, too");
     assert_eq!(at("c"), [some("c"), some("c")], "the end is not cleared");
-    let changes = generation.changes(None, 10);
+    let changes = layer.changes(None, 10);
     let last: Vec<_> = changes.iter().map(|c| (&c.key[..], c.version, c.value.is_some())).collect();
     assert_eq!(last, [(&b"b"[..], 5, false), (b"bb", 5, true), (b"c", 3, true)]);
-    assert_eq!(generation.cleared(b"b", b"z", 4), []);
-    assert_eq!(generation.cleared(b"b", b"z", 5).len(), 1);
-    assert_eq!(generation.cleared(b"c", b"z", 5), []);
+    assert_eq!(layer.cleared(b"b", b"z", 4), []);
+    assert_eq!(layer.cleared(b"b", b"z", 5).len(), 1);
+    assert_eq!(layer.cleared(b"c", b"z", 5), []);
 }
 
 #[test]
-fn many_clears_fill_a_generation() {
-    let generation = Generation::new(1);
+fn many_clears_fill_a_layer() {
+    let layer = Layer::new(1);
     for n in 0..MOST_CLEARED as u64 {
-        assert!(!generation.is_full(usize::MAX), "{n}");
-        generation.clear([cleared("a", "b", n)].into_iter());
+        assert!(!layer.is_full(usize::MAX), "{n}");
+        layer.clear([cleared("a", "b", n)].into_iter());
     }
-    assert!(generation.is_full(usize::MAX));
+    assert!(layer.is_full(usize::MAX));
 }
 
 #[test]
 fn keys_of_the_same_hash_are_told_apart() {
-    let generation = Generation::new(1);
+    let layer = Layer::new(1);
     let same = |key: &str, version, value| Change { hash: 7, ..change(key, version, Some(value)) };
-    enter(&generation, [same("a", 1, "1"), same("b", 2, "2"), same("c", 3, "3"), same("a", 4, "4")], ALL);
-    let get = |key: &[u8]| generation.get(7, key, 9).map(|value| value.unwrap());
+    enter(&layer, [same("a", 1, "1"), same("b", 2, "2"), same("c", 3, "3"), same("a", 4, "4")], ALL);
+    let get = |key: &[u8]| layer.get(7, key, 9).map(|value| value.unwrap());
     assert_eq!(
         [b"a", b"b", b"c", b"d"].map(|key| get(key)),
         [Some("4".into()), Some("2".into()), Some("3".into()), None]
@@ -93,7 +93,7 @@ fn keys_of_the_same_hash_are_told_apart() {
 /// Hazard: a value that somebody reads is dropped, or those that nobody reads pile up.
 #[test]
 fn values_stay_for_as_long_as_they_may_be_read() {
-    let (generation, mut rng) = (Generation::new(1), Rng::seeded(3));
+    let (layer, mut rng) = (Layer::new(1), Rng::seeded(3));
     // What each key had at each version; and the versions that are still read.
     let mut model = BTreeMap::<(String, Version), Option<String>>::new();
     let mut read = BTreeSet::<Version>::new();
@@ -104,7 +104,7 @@ fn values_stay_for_as_long_as_they_may_be_read() {
         for version in published + 1..=published + 1 + rng.below(4) {
             let key = format!("key {}", rng.below(5));
             let value = (rng.below(4) > 0).then(|| format!("value {version}"));
-            enter(&generation, [change(&key, version, value.as_deref())], readers);
+            enter(&layer, [change(&key, version, value.as_deref())], readers);
             model.insert((key, version), value);
             published = version;
         }
@@ -113,7 +113,7 @@ fn values_stay_for_as_long_as_they_may_be_read() {
                 let key = format!("key {n}");
                 let known = model.range((key.clone(), 0)..=(key.clone(), version)).next_back();
                 assert_eq!(
-                    get(&generation, &key, version),
+                    get(&layer, &key, version),
                     known.map(|(_, value)| value.clone()),
                     "{key} at {version}"
                 );
@@ -123,37 +123,37 @@ fn values_stay_for_as_long_as_they_may_be_read() {
         let long = batch / 100 * 100;
         read.retain(|version| *version == long || rng.below(3) == 0);
     }
-    let rows = generation.rows.read();
+    let rows = layer.rows.read();
     let kept = rows.older.len() - rows.free.len();
     assert!(rows.older.len() < 2000 && kept < 1500, "{kept} of {}", rows.older.len());
 }
 
 #[test]
 fn what_nobody_reads_takes_no_memory() {
-    let generation = Generation::new(1);
+    let layer = Layer::new(1);
     let value = "x".repeat(100);
     for version in 1..10_000 {
         let readers = Readers { oldest: version - 1, newest: version - 1 };
-        enter(&generation, [change("key", version, Some(&value))], readers);
-        assert!(generation.bytes() < 2000, "{} at {version}", generation.bytes());
+        enter(&layer, [change("key", version, Some(&value))], readers);
+        assert!(layer.bytes() < 2000, "{} at {version}", layer.bytes());
     }
-    let rows = generation.rows.read();
+    let rows = layer.rows.read();
     assert!(rows.older.len() <= 2, "{}", rows.older.len());
 }
 
 #[test]
 fn pages_go_on_where_the_last_one_ended() {
-    let generation = Generation::new(1);
+    let layer = Layer::new(1);
     let keys: Vec<String> = (0..50).map(|n| format!("{n:02}")).collect();
-    enter(&generation, keys.iter().map(|key| change(key, 5, Some(key))), ALL);
-    enter(&generation, keys.iter().step_by(2).map(|key| change(key, 8, None)), ALL);
+    enter(&layer, keys.iter().map(|key| change(key, 5, Some(key))), ALL);
+    enter(&layer, keys.iter().step_by(2).map(|key| change(key, 8, None)), ALL);
     let read = |reverse: bool, version: Version, most: usize| {
         let (mut from, mut to) = (Bound::Included(Bytes::from("10")), Bound::Excluded(Bytes::from("30")));
         let mut all: Vec<Shown> = Vec::new();
         loop {
             let range = (from.as_ref().map(|key| &key[..]), to.as_ref().map(|key| &key[..]));
             let before = all.len();
-            let last = generation.page(range, reverse, version, most, &mut all);
+            let last = layer.page(range, reverse, version, most, &mut all);
             assert!(all.len() - before <= most);
             match last {
                 None => return all,
