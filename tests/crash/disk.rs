@@ -89,7 +89,7 @@ impl Disk {
 
     /// Whether that sync has failed.
     pub fn has_failed(&self) -> bool {
-        !self.gate().exists()
+        !self.gate().exists() && !self.gate().with_extension("failing").exists()
     }
 
     /// The number of durable bytes of each file, by inode.

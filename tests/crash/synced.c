@@ -7,7 +7,8 @@
  * Bytes written during a sync do not count. With TERN_FORGETS_ENTRIES directories are never synced.
  *
  * The file named by TERN_GATE holds "<part of a path> <mode>" and makes the next sync of such a file fail. Its unsynced bytes never
- * reach the disk, even if later syncs succeed: with mode "gone" they are zeros from now on, with "kept" they can still be read.
+ * reach the disk, even if later syncs succeed: with mode "gone" they are zeros from now on, with "kept" they can still be read. It fails
+ * slowly: whoever looks at the file meanwhile must not believe it.
  *
  * While the file named by TERN_FULL exists, the disk has no room for files whose path contains its text, and reports that slowly. */
 #define _GNU_SOURCE
@@ -70,6 +71,13 @@ static char *entries(const char *path, size_t *size) {
     return text;
 }
 
+/* The gate while its sync is failing. */
+static const char *failing(void) {
+    static char name[4200];
+    snprintf(name, sizeof name, "%.4000s.failing", getenv("TERN_GATE"));
+    return name;
+}
+
 /* Whether this sync must fail, and how: 0, 'g' or 'k'. */
 static int gate(const char *path) {
     const char *name = getenv("TERN_GATE");
@@ -78,7 +86,7 @@ static int gate(const char *path) {
     if (!in) return 0;
     int read = fscanf(in, "%255s %15s", part, mode);
     fclose(in);
-    if (read != 2 || !strstr(path, part) || unlink(name) != 0) return 0;
+    if (read != 2 || !strstr(path, part) || rename(name, failing()) != 0) return 0;
     return mode[0];
 }
 
@@ -116,6 +124,8 @@ static int synced(const char *name, int fd) {
     if (mode) lose(fd, at, path, before.st_size, mode);
     pthread_mutex_unlock(&lock);
     if (mode) {
+        usleep(300000);
+        unlink(failing());
         errno = EIO;
         return -1;
     }

@@ -407,7 +407,7 @@ impl Committer {
             tracing::warn!(error = e, "not everything was moved to tables at close; it is in the log");
         }
         self.shelf.close();
-        self.engine.note_manifest();
+        self.engine.note_manifest_at_close();
         self.publish(Err(Offline::Closed));
         let gone = self.engine.gone();
         drop(self);

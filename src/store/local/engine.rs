@@ -61,6 +61,8 @@ const TOMBSTONES: (usize, usize) = (16 << 10, 8 << 10);
 /// The memtable's skip list remembers where it last inserted a row of this number of first bytes, and goes on
 /// from there: the rows of a layer are written in order.
 const HINTED: usize = 3;
+/// How long a close waits for RocksDB's jobs.
+const CLOSE: Duration = Duration::from_millis(200);
 /// Rows of a layer, and their bytes, that are written at once.
 const BATCH: usize = 512;
 const BATCH_BYTES: usize = 256 << 10;
@@ -317,12 +319,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Records the manifest's length, so that a truncated one is reported from now on. Not after RocksDB has
-    /// failed: if it could not sync the manifest, the next sync may succeed without what was lost.
+    /// Records the manifest's length, so that a truncated one is reported from now on. Not while RocksDB may be
+    /// writing to it, nor after it has failed: if it could not sync the manifest, the next sync may succeed
+    /// without what was lost. (A job counts its failure before it ends.)
     pub(super) fn note_manifest(&self) {
-        if number(&self.db, property::BACKGROUND_ERRORS) == 0 {
-            self.synced.note_manifest();
+        self.synced.note_manifest(|| !self.has_jobs() && number(&self.db, property::BACKGROUND_ERRORS) == 0);
+    }
+
+    /// The same for the last time: waits a moment for the jobs to end.
+    pub(super) fn note_manifest_at_close(&self) {
+        for _ in 0..CLOSE.as_millis() {
+            if !self.has_jobs() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
+        self.note_manifest();
+    }
+
+    fn has_jobs(&self) -> bool {
+        let running = [property::NUM_RUNNING_FLUSHES, property::NUM_RUNNING_COMPACTIONS];
+        running.into_iter().any(|name| number(&self.db, name) > 0)
     }
 
     /// Memory of memtables, their pinned predecessors, block cache and open tables, in bytes.

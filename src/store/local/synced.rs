@@ -11,7 +11,8 @@
 //!
 //! Why it never records too much: a log's length is taken between two writes and before the sync that covers
 //! it, and recorded afterwards; the manifest is synced here before its length, which is the end of its last
-//! complete record, is recorded. The file is one sector written in place, so it holds either the old or the
+//! complete record, is recorded, and only if RocksDB has itself synced that much (a sync after one that failed
+//! may succeed without what was lost). The file is one sector written in place, so it holds either the old or the
 //! new record. It is synced when the store is opened and when it records the manifest's length. With log
 //! lengths it is not synced, and written at most every [`PAUSE`]. So it may record too little: data synced in
 //! that interval before a kill is not missed, nor is data in a log that has begun since. The next round of
@@ -92,18 +93,19 @@ impl Synced {
         synced.write(&known)?;
         synced.file.sync_all()?;
         File::open(dir)?.sync_all()?;
-        synced.note_manifest();
+        synced.note_manifest(|| true);
         Ok(synced)
     }
 
-    /// Syncs and records the manifest if it has grown.
-    pub(super) fn note_manifest(&self) {
+    /// Syncs and records the manifest if it has grown. `is_synced`: whether RocksDB has synced all that it has
+    /// written, asked once the length is known.
+    pub(super) fn note_manifest(&self, is_synced: impl FnOnce() -> bool) {
         let mut state = self.state.lock();
         // If this fails, the file records too little, which is safe.
-        let _ = self.try_note_manifest(&mut state);
+        let _ = self.try_note_manifest(&mut state, is_synced);
     }
 
-    fn try_note_manifest(&self, state: &mut State) -> io::Result<()> {
+    fn try_note_manifest(&self, state: &mut State, is_synced: impl FnOnce() -> bool) -> io::Result<()> {
         let name = std::fs::read_to_string(self.dir.join("CURRENT"))?;
         let path = self.dir.join(name.trim_end());
         let Some(number) = manifest_number(&name) else { return Ok(()) };
@@ -113,6 +115,9 @@ impl Synced {
         }
         let file = File::open(&path)?;
         let whole = whole(&file, state.recorded.manifest(number).unwrap_or_default())?;
+        if !is_synced() {
+            return Ok(());
+        }
         file.sync_data()?;
         let known = Known { manifest: Some((number, whole)), ..state.recorded.clone() };
         self.write(&known)?;
@@ -292,13 +297,16 @@ mod tests {
         assert_eq!(known().manifest(5), Some(one as u64));
         for (length, whole) in [(one + 6, 1), (one + 500, 1), (2 * one, 2), (3 * one - 1, 2), (3 * one, 3)] {
             manifest(5, length);
-            synced.note_manifest();
+            let before = known();
+            synced.note_manifest(|| false);
+            assert_eq!(known(), before, "RocksDB may not have synced it");
+            synced.note_manifest(|| true);
             assert_eq!(known().manifest(5), Some(whole * one as u64), "{length} bytes");
         }
         synced.note(lengths(&[(4, 90)]), None);
         assert_eq!((known().manifest(5), known().log(4)), (Some(3 * one as u64), 90));
         manifest(8, 2 * one);
-        synced.note_manifest();
+        synced.note_manifest(|| true);
         assert_eq!((known().manifest(5), known().manifest(8)), (None, Some(2 * one as u64)));
     }
 
