@@ -208,8 +208,9 @@ mod tests {
         )
     }
 
-    /// How much smaller a bitmap can be than `cut` takes it for, in bytes: with runs it has no count of its containers (4 bytes),
-    /// and no offsets while there are fewer than four of them (12 bytes), but a byte that tells which are runs.
+    /// How much smaller a bitmap can be than `cut` takes it for, in bytes: with runs it has no count of its
+    /// containers (4 bytes), and no offsets while there are fewer than four (12 bytes), but a byte that tells
+    /// which are runs.
     const OVERESTIMATED: usize = 15;
 
     fn holds_everything_once_and_in_size(stretches: &[(u64, u64, u64)]) -> TestCaseResult {
