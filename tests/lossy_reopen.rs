@@ -231,6 +231,29 @@ async fn ids_of_a_lost_lease_are_not_given_out() {
     assert_eq!(ids.take(&w.store.begin(), 1).await.unwrap(), [again[9] + 1]);
 }
 
+/// A lease commits while the transaction that needs ids holds its snapshot, for which a reopening waits. So
+/// when that commit fails, the transaction must end, or both wait for ever. Whoever runs it tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_does_not_wait_for_a_store_that_waits_for_its_transaction() {
+    let w = World::new().await;
+    w.disk.fail_next_write();
+    let take = async {
+        let tx = w.store.begin();
+        tx.get(&root::lease(0), Read::Snapshot).await.unwrap();
+        w.c.space(0).ids.take(&tx, 1).await
+    };
+    let heal = async {
+        w.until_read_only(true).await;
+        w.disk.heal();
+    };
+    let taken = tokio::time::timeout(Duration::from_secs(20), take.await_while(heal)).await;
+    let taken = taken.expect("the store must not wait for ever");
+    assert_eq!(taken, Err(StoreError::TooOld.into()));
+    w.until_read_only(false).await;
+    w.sadd(0, "words", &words(0, 200)).await;
+    assert_eq!(w.smembers(0, "words").await.len(), 200);
+}
+
 /// Its `g` row was synced with the first step; its second step was not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_lost_rows_is_not_taken_over() {

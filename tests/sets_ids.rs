@@ -260,7 +260,13 @@ async fn leases(store: Store, spare: usize) {
         tokio::spawn(async move {
             let mut out = Vec::new();
             for k in 0..40 {
-                out.extend(ids.take(&store.begin(), if k % 8 == 0 { 20_000 } else { 7 }).await.unwrap());
+                let n = if k % 8 == 0 { 20_000 } else { 7 };
+                out.extend(loop {
+                    match ids.take(&store.begin(), n).await {
+                        Err(Error::Store(StoreError::TooOld)) => {}
+                        taken => break taken.unwrap(),
+                    }
+                });
             }
             out
         })

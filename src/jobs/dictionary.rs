@@ -114,9 +114,11 @@ async fn round(server: &Server, memory: &mut Memory) -> Result<Duration, Halt> {
     if begins {
         server.space.collector.wanted.store(false, Ordering::Relaxed);
         memory.growth.before = Some(leases::leased(&tx).await?);
-        collector.begin().await?;
     }
     drop(tx);
+    if begins {
+        collector.begin().await?;
+    }
     Ok(match collector.step().await? {
         Step::Worked => Duration::ZERO,
         Step::Idle | Step::Waits => POLL,

@@ -27,6 +27,7 @@
 pub mod faulty;
 #[cfg(feature = "fdb")]
 pub mod fdb;
+mod held;
 pub mod local;
 pub mod observe;
 mod retry;

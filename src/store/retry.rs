@@ -7,7 +7,7 @@
 //! Background work and set-up ask [`Retries::on_error`], as with FoundationDB's `onError`. What clients sent is tried as long as
 //! `store-timeout` says, and knows by its lane's number whether it was committed: `exec::deadline` and `exec::attempt`.
 
-use super::StoreError;
+use super::{StoreError, held};
 use crate::error::Error;
 
 /// The attempts at one piece of work.
@@ -24,7 +24,8 @@ impl Retries {
     pub(crate) fn new(attempts: u32) -> Self {
         Retries { left: Some(attempts.saturating_sub(1)), idempotent: false }
     }
-    /// Any number, of the same: an attempt fails only where another transaction succeeds.
+    /// Any number, of the same: an attempt fails only where another transaction succeeds. Whoever holds a
+    /// transaction must not wait so: see [`super::held`].
     pub(crate) fn endless() -> Self {
         Retries { left: None, idempotent: false }
     }
@@ -37,7 +38,10 @@ impl Retries {
         let helps = e.store().is_some_and(|e| e.is_retryable() || self.idempotent && e.may_have_committed());
         match &mut self.left {
             _ if !helps => Err(e),
-            None => Ok(()),
+            None => {
+                held::must_be_none();
+                Ok(())
+            }
             Some(0) => Err(e),
             Some(left) => {
                 *left -= 1;
@@ -96,5 +100,16 @@ mod tests {
         }
         assert!(retries.on_error(Error::from(SYNTAX)).is_err() && retries.on_error(Error::TooHeavy).is_err());
         assert!(retries.on_error(Error::from(StoreError::TooOld)).is_ok());
+    }
+
+    #[cfg(debug_assertions)]
+    #[tokio::test]
+    async fn nobody_who_holds_a_transaction_retries_endlessly() {
+        let waits = tokio::spawn(async {
+            let _held = held::Held::begin();
+            assert_eq!(Retries::new(2).on_error(StoreError::TooOld), Ok(()), "waits, but ends");
+            Retries::endless().on_error(StoreError::TooOld)
+        });
+        assert!(waits.await.is_err_and(|e| e.is_panic()));
     }
 }

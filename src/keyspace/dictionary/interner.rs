@@ -83,7 +83,7 @@ impl Interner {
 
     /// `n` ids never handed out before, ascending and consecutive within a block. They are for `tx`, or for
     /// another transaction of its generation. [`StoreError::TooOld`] if the store has begun another
-    /// generation since `tx` began.
+    /// generation since `tx` began, or did not tell whether it leased a block: `tx` must end then.
     pub async fn take(&self, tx: &Tx, n: usize) -> Result<Vec<u64>> {
         let mut ids = Vec::with_capacity(n);
         if n == 0 {

@@ -7,9 +7,9 @@
 
 use super::ids::BLOCK;
 use crate::env::Rng;
-use crate::error::{Result, StoreError, StoreResult};
+use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after};
+use crate::store::{RangeOptions, Read, Store, Tx, key_after};
 
 const BLOCKS_PER_SHARD: u64 = 1 << 38;
 
@@ -41,13 +41,18 @@ pub(crate) async fn leased(tx: &Tx) -> StoreResult<u64> {
 
 /// Leases a block of a random shard in a transaction of its own. A lease with an unknown result becomes a
 /// gap.
-pub(super) async fn lease(store: &Store, rng: &mut Rng) -> Result<Lease> {
+///
+/// The caller holds a transaction, for which the ids are. A store that reopens waits until that is gone, so
+/// whoever holds it must not wait for the store: all but a conflict ends the caller's transaction, too. An
+/// unknown result ends it as [`StoreError::TooOld`], because [`StoreError::Unknown`] would say that the
+/// caller's own commit is in doubt.
+pub(super) async fn lease(store: &Store, rng: &mut Rng) -> StoreResult<Lease> {
     let shard = rng.below(256) as u8;
-    let mut retries = Retries::endless().idempotent();
     loop {
         match try_lease(store, shard).await {
-            Err(e) => retries.on_error(e)?,
-            leased => return Ok(leased?),
+            Err(StoreError::Conflict) => {}
+            Err(StoreError::Unknown) => return Err(StoreError::TooOld),
+            leased => return leased,
         }
     }
 }

@@ -11,6 +11,7 @@ use super::reads::Reads;
 use super::snapshot::{Published, SnapshotView};
 use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
+use crate::store::held::Held;
 use crate::store::writes::{AtomicKind, Effect, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
 use bytes::Bytes;
@@ -44,6 +45,7 @@ pub struct LocalTx {
     /// Counts reads of one row, roughly: concurrent ones may be missed.
     reads: AtomicU32,
     state: Mutex<State>,
+    _held: Held,
 }
 
 #[derive(Default)]
@@ -65,6 +67,7 @@ impl LocalTx {
             overlaid: AtomicBool::new(false),
             reads: AtomicU32::new(0),
             state: Mutex::default(),
+            _held: Held::begin(),
         }
     }
 
