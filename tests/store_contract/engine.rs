@@ -6,13 +6,18 @@ use std::rc::Rc;
 use std::time::Duration;
 use tern::env::Clock;
 use tern::error::StoreError;
-use tern::store::local::Local;
+use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, RangeOptions, Read, Store};
 
 async fn put(store: &Store, key: &[u8], value: &[u8]) {
     let tx = store.begin();
     tx.set(key, value).unwrap();
     tx.commit().await.unwrap();
+}
+
+fn tables(dir: &std::path::Path) -> usize {
+    let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+    files.filter(|p| p.extension().is_some_and(|e| e == "sst")).count()
 }
 
 #[tokio::test]
@@ -269,4 +274,61 @@ async fn an_old_snapshot_keeps_overwritten_values() {
     }
     let seen = reader.get_range(b"", b"\xff", RangeOptions::default(), Read::Snapshot).await.unwrap();
     assert!(seen.pairs.len() == 100 && seen.pairs.iter().all(|(_, v)| v[..] == *b"first"));
+}
+
+/// Hazard: a transaction from long ago makes all later layers keep every value of keys that are written again
+/// and again, so that they fill after a few seconds.
+#[tokio::test]
+async fn values_that_only_an_older_reader_could_want_are_kept_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = options(&Clock::System, &Default::default(), Fsync::No);
+    options.write_buffer = 64 << 10;
+    let store = Store::Local(Local::open(dir.path(), options).unwrap());
+    put(&store, b"key", b"first").await;
+    let reader = store.begin();
+    assert_eq!(reader.get(b"key", Read::Snapshot).await.unwrap().as_deref(), Some(&b"first"[..]));
+    let (opened, value) = (tables(dir.path()), [7; 1000]);
+    // Fills the layer that the reader reads.
+    while tables(dir.path()) == opened {
+        put(&store, b"key", &value).await;
+    }
+    // One more may be full by now.
+    for _ in 0..100 {
+        put(&store, b"key", &value).await;
+    }
+    let before = tables(dir.path());
+    // Less than makes a log too long.
+    for _ in 0..150 {
+        put(&store, b"key", &value).await;
+    }
+    assert!(tables(dir.path()) <= before + 1, "{} after {before}", tables(dir.path()));
+    assert_eq!(reader.get(b"key", Read::Snapshot).await.unwrap().as_deref(), Some(&b"first"[..]));
+}
+
+/// Hazard: RocksDB takes recent commits only once nothing at all is written, and a server always writes something.
+#[tokio::test]
+async fn a_store_that_rests_moves_its_commits_to_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let clock = Clock::manual(0);
+    let options = LocalOptions { fsync: Fsync::No, ..LocalOptions::new(clock.clone()) };
+    let store = Store::Local(Local::open(dir.path(), options).unwrap());
+    let tx = store.begin();
+    for i in 0..100u32 {
+        tx.set(&i.to_be_bytes(), &[7; 1000]).unwrap();
+    }
+    tx.commit().await.unwrap();
+    let opened = tables(dir.path());
+    let beat = async |seconds: u64| {
+        clock.advance(Duration::from_secs(seconds));
+        put(&store, b"beat", b"now").await;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    };
+    beat(10).await;
+    beat(10).await;
+    assert_eq!(tables(dir.path()), opened, "100 kB are not worth a table at once");
+    for _ in 0..6 {
+        beat(10).await;
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(tables(dir.path()) > opened);
 }

@@ -105,7 +105,7 @@ impl Batch {
             writes.stamp(version);
         }
         self.record.next();
-        let removed = self.append(&writes, past, table);
+        let removed = self.append(&mut writes, past, table);
         table.note(&writes, version);
         self.quiet.extend(writes.ops.values().filter(|op| !op.conflict).map(|op| op.hash));
         if writes.bump {
@@ -154,12 +154,13 @@ impl Batch {
         past.newest(hash, key)
     }
 
-    fn append(&mut self, writes: &Writes, past: &Before<'_>, table: &Conflicts) -> Removed {
+    /// What changes nothing is left out, and becomes an operation that does nothing.
+    fn append(&mut self, writes: &mut Writes, past: &Before<'_>, table: &Conflicts) -> Removed {
         let mut removed = Removed::default();
         for (begin, end) in writes.cleared.iter() {
             self.clear(begin, end, past.view, &mut removed);
         }
-        for (key, op) in &writes.ops {
+        for (key, op) in &mut writes.ops {
             match &op.effect {
                 Effect::Set(value) => self.record.set(key, value),
                 Effect::Clear if !op.kept => self.record.remove(key),
@@ -167,7 +168,7 @@ impl Batch {
                     self.record.remove(key)
                 }
                 // The removal of a key that never existed would only slow down range reads.
-                Effect::Clear => {}
+                Effect::Clear => op.effect = Effect::Atomic(Vec::new()),
                 Effect::Atomic(_) => {} // resolved before
             }
         }

@@ -16,13 +16,14 @@
 //! the batch before both are done. After a failure of either, `reopen.rs` takes over.
 
 use super::batch::{Admitted, Batch, Before};
+use super::cleared::Cleared;
 use super::conflicts::Conflicts;
 use super::drain::{Shelf, publish};
 use super::engine::Engine;
 use super::faults::DiskFaults;
 use super::layout;
 use super::reads::Reads;
-use super::recent::{Cleared, Layer, Readers, Written};
+use super::recent::{Layer, Readers, Written};
 use super::reopen::Broken;
 use super::snapshot::{Offline, Published, SnapshotView};
 use super::watches::Watches;
@@ -123,7 +124,7 @@ pub(super) fn run(core: &Arc<Core>) {
 pub(super) fn run_here(core: &Core) -> bool {
     let Some(mut slot) = core.committer.try_lock() else { return false };
     let Some(committer) = slot.as_mut() else { return false };
-    if core.now() < committer.slow_until || committer.is_crowded() {
+    if core.now() < committer.slow_until || committer.is_crowded() || !core.is_short() {
         return false;
     }
     let _guard = CloseOnPanic(core);
@@ -299,21 +300,21 @@ impl Committer {
     }
 
     /// Whether this layer takes new commits.
-    pub(super) fn is_newest(&self, layer: Option<&Arc<Layer>>) -> bool {
-        self.shelf.newest().zip(layer).is_some_and(|(newest, layer)| Arc::ptr_eq(&newest, layer))
+    pub(super) fn is_newest(&self, layer: &Arc<Layer>) -> bool {
+        self.shelf.newest().is_some_and(|newest| Arc::ptr_eq(&newest, layer))
     }
 
     /// Begins another layer.
     pub(super) fn turn(&mut self) -> Result<(), String> {
         let log = self.engine.turn()?;
-        self.shelf.begin(log);
+        self.shelf.begin(log, self.version + 1);
         Ok(())
     }
 
     /// Publishes a written batch and answers its transactions.
     fn finish(&mut self, batch: Batch) {
         if let Some(newest) = self.shelf.newest() {
-            let readers = Readers { oldest: self.oldest_read(), newest: self.version };
+            let readers = Readers { oldest: self.oldest_read(newest.since()), newest: self.version };
             batch.admitted.iter().for_each(|admitted| enter(&newest, admitted, readers));
             newest.committed(batch.last(), batch.metadata());
         }
@@ -356,11 +357,11 @@ impl Committer {
         self.retired.push_back(Retired { version: old.version, at: self.core.now(), readers });
     }
 
-    /// The oldest version that somebody reads or may begin to read.
-    fn oldest_read(&mut self) -> Version {
+    /// The oldest version, from `since` on, that somebody reads or may begin to read.
+    fn oldest_read(&mut self, since: Version) -> Version {
         self.lingering.retain(Retired::is_read);
-        let lingering = self.lingering.iter().map(|r| r.version).min();
-        let retired = self.retired.iter().find(|r| r.is_read()).map(|r| r.version);
+        let lingering = self.lingering.iter().map(|r| r.version).filter(|v| *v >= since).min();
+        let retired = self.retired.iter().find(|r| r.version >= since && r.is_read()).map(|r| r.version);
         lingering.or(retired).unwrap_or(self.version)
     }
 
@@ -431,12 +432,13 @@ fn enter(to: &Layer, admitted: &Admitted, readers: Readers) {
         let hash = layout::hash(key);
         Written { key, hash, version, value: None, kept: true }
     });
-    let written = writes.ops.iter().map(|(key, op)| {
+    let written = writes.ops.iter().filter_map(|(key, op)| {
         let value = match &op.effect {
             Effect::Set(value) => Some(value),
-            Effect::Clear | Effect::Atomic(_) => None,
+            Effect::Clear => None,
+            Effect::Atomic(_) => return None, // left out
         };
-        Written { key, hash: op.hash, version, value, kept: op.kept }
+        Some(Written { key, hash: op.hash, version, value, kept: op.kept })
     });
     let mut rows = removed.chain(written).peekable();
     while rows.peek().is_some() {

@@ -12,13 +12,13 @@
 //! old.
 
 use super::reads::Reads;
+use super::steps::Steps;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use crate::store::writes::Writes;
 use bytes::Bytes;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::ops::Bound::{Excluded, Included, Unbounded};
 
 /// Segments with fewer keys are merged with their neighbours before a range read searches them.
 const SEGMENT: usize = 1024;
@@ -140,48 +140,6 @@ impl Segment {
     }
 }
 
-/// Key -> the newest version that covers the keys from there to the next entry; 0 before the first.
-#[derive(Default)]
-struct Steps {
-    steps: BTreeMap<Bytes, Version>,
-    swept: usize,
-}
-
-impl Steps {
-    fn newest_at(&self, key: &[u8]) -> Version {
-        let at = self.steps.range::<[u8], _>((Unbounded, Included(key))).next_back();
-        at.map(|(_, v)| *v).unwrap_or_default()
-    }
-    fn newest_in(&self, begin: &[u8], end: &[u8]) -> Version {
-        let inside = self.steps.range::<[u8], _>((Excluded(begin), Excluded(end)));
-        inside.map(|(_, v)| *v).fold(self.newest_at(begin), Version::max)
-    }
-    fn assign(&mut self, begin: &Bytes, end: &Bytes, version: Version) {
-        let behind = self.newest_at(end);
-        let inside = self.steps.range::<[u8], _>((Included(&begin[..]), Excluded(&end[..])));
-        let inside: Vec<Bytes> = inside.map(|(k, _)| k.clone()).collect();
-        for key in inside {
-            self.steps.remove(&key);
-        }
-        self.steps.insert(begin.clone(), version);
-        self.steps.entry(end.clone()).or_insert(behind);
-    }
-    /// Sweeps once the map has doubled: constant cost per assignment.
-    fn prune(&mut self, floor: Version) {
-        if self.steps.len() <= 2 * self.swept + 16 {
-            return;
-        }
-        let mut covered = false; // whether the last kept step is above the floor
-        self.steps.retain(|_, v| {
-            let above = *v > floor;
-            let keep = above || covered;
-            covered = above;
-            keep
-        });
-        self.swept = self.steps.len();
-    }
-}
-
 /// The keys are already hashes.
 #[derive(Default)]
 pub(super) struct Identity(u64);
@@ -203,35 +161,7 @@ impl Hasher for Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::env::Rng;
     use crate::store::local::layout;
-
-    /// Compared with a list of all assignments: no step is missed and none reaches too far, even after
-    /// pruning.
-    #[test]
-    fn steps_equal_a_list_of_ranges() {
-        for seed in 0..50 {
-            let mut rng = Rng::seeded(seed);
-            let (mut steps, mut list, mut floor) = (Steps::default(), Vec::new(), 0);
-            for version in 1..200 {
-                let (a, b) = (rng.below(200) as u8, rng.below(200) as u8);
-                let (begin, end) = (a.min(b), a.max(b) + 1);
-                steps.assign(&vec![begin].into(), &vec![end].into(), version);
-                list.push((begin, end, version));
-                if rng.below(10) == 0 {
-                    floor = version - rng.below(20).min(version);
-                    steps.swept = 0;
-                    steps.prune(floor);
-                }
-                let (a, b) = (rng.below(200) as u8, rng.below(200) as u8);
-                let (begin, end) = (a.min(b), a.max(b) + 1);
-                let overlapping = list.iter().filter(|(b, e, _)| *b < end && begin < *e);
-                let newest = overlapping.map(|(_, _, v)| *v).max().unwrap_or_default();
-                let found = steps.newest_in(&[begin], &[end]);
-                assert_eq!(found.max(floor), newest.max(floor), "seed {seed}, version {version}");
-            }
-        }
-    }
 
     #[test]
     fn pruned_below_the_oldest_reader_and_no_further() {

@@ -17,9 +17,11 @@
 //! lack of room, the thread tries again until it can; commits go on until [`MOST_FULL`] layers wait.
 
 use super::Core;
+use super::cleared::Cleared;
 use super::engine::Engine;
-use super::recent::{Cleared, Layer};
+use super::recent::Layer;
 use super::snapshot::{Layers, Published, SnapshotView};
+use crate::store::Version;
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::Arc;
@@ -49,9 +51,9 @@ struct State {
 }
 
 impl Shelf {
-    /// `log`: the number of the new log.
-    pub(super) fn new(engine: Arc<Engine>, log: u64) -> Self {
-        let recent = vec![Arc::new(Layer::new(log))];
+    /// `log`: the number of the new log; `since`: the first version of its commits.
+    pub(super) fn new(engine: Arc<Engine>, log: u64, since: Version) -> Self {
+        let recent = vec![Arc::new(Layer::new(log, since))];
         let layers = ArcSwap::from_pointee(Layers::newest(engine, recent));
         let (state, changed) = Default::default();
         Shelf { layers, state, changed }
@@ -66,9 +68,9 @@ impl Shelf {
         self.layers.load().recent.first().cloned()
     }
 
-    /// Begins another layer. Only for the committer.
-    pub(super) fn begin(&self, log: u64) {
-        let newest = Arc::new(Layer::new(log));
+    /// Begins another layer, for commits of `since` and later. Only for the committer.
+    pub(super) fn begin(&self, log: u64, since: Version) {
+        let newest = Arc::new(Layer::new(log, since));
         self.layers.rcu(|layers| layers.with(newest.clone()));
         let _state = self.state.lock();
         self.changed.notify_all();
@@ -117,9 +119,11 @@ impl Shelf {
         self.state.lock().is_closed
     }
 
-    /// The oldest layer and the layers, once it is full. None: the shelf is closed. Meanwhile frees those
-    /// `drained` ones that no view has any more.
+    /// The oldest layer and the layers, once it is full. None: the shelf is closed. Frees those `drained` ones
+    /// that no view has any more.
     fn next(&self, drained: &mut Vec<Arc<Layer>>) -> Option<(Arc<Layers>, Arc<Layer>)> {
+        let sweep = |drained: &mut Vec<Arc<Layer>>| drained.retain(|layer| Arc::strong_count(layer) > 1);
+        sweep(drained);
         let mut state = self.state.lock();
         loop {
             if state.is_closed {
@@ -137,9 +141,7 @@ impl Shelf {
                 continue;
             }
             self.changed.wait_for(&mut state, SWEEP);
-            MutexGuard::unlocked(&mut state, || {
-                drained.retain(|layer| Arc::strong_count(layer) > 1);
-            });
+            MutexGuard::unlocked(&mut state, || sweep(drained));
         }
     }
 }

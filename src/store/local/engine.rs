@@ -10,12 +10,13 @@
 //! larger than any layer, and is not flushed when the database is closed: nothing flushes half of one.
 
 use super::LocalOptions;
+use super::cleared::Cleared;
 use super::directory::{
     log_bytes, log_error, open_error, read_error, refuse_headless, refuse_unstopped, unmoved,
 };
 use super::layout::{self, DRAINED, METADATA, VERSION};
 use super::logs::{self, Logs};
-use super::recent::{Cleared, Layer};
+use super::recent::Layer;
 use super::replay::{Recovered, check_format, replay};
 use super::room;
 use super::stall::{self, Stall, number};

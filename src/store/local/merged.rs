@@ -3,7 +3,8 @@
 //! A key is shown as the newest layer that knows it shows it; what a layer removed or cleared is not
 //! shown from below. Layers are read in pages, so that no lock is held between two rows.
 
-use super::recent::{Cleared, Layer, Shown};
+use super::cleared::Cleared;
+use super::recent::{Layer, Shown};
 use crate::store::Version;
 use bytes::Bytes;
 use rocksdb::DBRawIterator;
@@ -41,13 +42,15 @@ enum Head {
 struct Source {
     layer: Arc<Layer>,
     version: Version,
-    /// What it clears of the whole range.
+    /// What it clears of the whole range: apart and in order.
     cleared: Vec<Cleared>,
     page: VecDeque<Shown>,
     /// The rest of the range behind the page.
     rest: (Bound<Bytes>, Bound<Bytes>),
     more: bool,
     most: usize,
+    /// Its rows that were not shown so far.
+    walked: usize,
 }
 
 impl<'a> Rows<'a> {
@@ -189,7 +192,7 @@ impl<'a> Rows<'a> {
                 self.head = Head::Recent(n);
                 return;
             }
-            self.leave(n);
+            self.walk_over(n);
             self.patience -= 1;
             if self.patience == 0 {
                 self.head = Head::End;
@@ -204,10 +207,8 @@ impl<'a> Rows<'a> {
             return;
         }
         while let Some(key) = self.base.key() {
-            let cleared = self.recent.iter().flat_map(|source| &source.cleared);
-            let Some(Cleared { begin, end, .. }) = cleared.clone().find(|c| c.covers(key)).cloned() else {
-                return;
-            };
+            let cleared = self.recent.iter().find_map(|source| source.clear_of(key)).cloned();
+            let Some(Cleared { begin, end, .. }) = cleared else { return };
             self.jump_base(&begin, &end);
         }
     }
@@ -220,6 +221,15 @@ impl<'a> Rows<'a> {
         let first =
             fronts.min_by(|(_, one), (_, other)| if reverse { other.cmp(one) } else { one.cmp(other) });
         first.map(|(n, _)| n)
+    }
+
+    /// Goes behind the front of a source, which is not shown.
+    fn walk_over(&mut self, n: usize) {
+        if let Some(source) = self.recent.get_mut(n) {
+            source.walked += 1;
+            source.layer.walked(source.walked);
+        }
+        self.leave(n);
     }
 
     /// Goes behind the front of a source, in all sources that have its key.
@@ -239,11 +249,25 @@ impl Source {
     fn new(layer: Arc<Layer>, begin: &[u8], end: &[u8], version: Version) -> Self {
         let cleared = layer.cleared(begin, end, version);
         let rest = (Included(Bytes::copy_from_slice(begin)), Excluded(Bytes::copy_from_slice(end)));
-        Source { layer, version, cleared, page: VecDeque::new(), rest, more: true, most: FIRST_PAGE }
+        Source {
+            layer,
+            version,
+            cleared,
+            page: VecDeque::new(),
+            rest,
+            more: true,
+            most: FIRST_PAGE,
+            walked: 0,
+        }
     }
 
     fn clears(&self, key: &[u8]) -> bool {
-        self.cleared.iter().any(|c| c.covers(key))
+        self.clear_of(key).is_some()
+    }
+
+    fn clear_of(&self, key: &[u8]) -> Option<&Cleared> {
+        let before = self.cleared.partition_point(|c| c.begin[..] <= *key);
+        self.cleared.get(before.checked_sub(1)?).filter(|c| c.covers(key))
     }
 
     /// The key at its position, once the page is filled.
@@ -322,7 +346,7 @@ mod tests {
             }
             let mut world = World { _dir: dir, db, layers: Vec::new(), versions: vec![shown] };
             for number in 0..most as u64 {
-                let layer = Layer::new(number);
+                let layer = Layer::new(number, 0);
                 for _ in 0..rng.below(40) {
                     world.commit(rng, &layer);
                 }
@@ -414,10 +438,10 @@ mod tests {
         let world = World::new(&mut rng, 0);
         let patient = |patience: usize| {
             let base = world.db.raw_iterator();
-            let rows = Rows::patient(base, &[Arc::new(Layer::new(9))], (b"0", b"9"), 9, false, patience);
+            let rows = Rows::patient(base, &[Arc::new(Layer::new(9, 0))], (b"0", b"9"), 9, false, patience);
             assert!(rows.key().is_some() && !rows.gave_up());
             let base = world.db.raw_iterator();
-            let layers = [Arc::new(Layer::new(10))];
+            let layers = [Arc::new(Layer::new(10, 0))];
             for key in (0..KEYS).map(key) {
                 let hash = super::super::layout::hash(&key);
                 let removal = Written { key: &key, hash, version: 5, value: None, kept: true };
@@ -428,5 +452,24 @@ mod tests {
             rows.gave_up()
         };
         assert_eq!([10, KEYS as usize - 1, KEYS as usize + 1].map(patient), [true, true, false]);
+    }
+
+    /// Hazard: each read of the front of a queue walks over all that was taken from it.
+    #[test]
+    fn a_layer_that_reads_walk_over_in_vain_is_full() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = DB::open_default(dir.path()).unwrap();
+        let layers = [Arc::new(Layer::new(1, 0))];
+        let removed = |n: u64| Bytes::from(format!("{n:06}"));
+        for (from, full) in [(0, false), (30_000, true)] {
+            for key in (from..from + 30_000).map(removed) {
+                let hash = super::super::layout::hash(&key);
+                let removal = Written { key: &key, hash, version: 5, value: None, kept: true };
+                layers[0].enter([removal].into_iter(), ALL);
+            }
+            let rows = Rows::open(db.raw_iterator(), &layers, (b"0", b"9"), 9, false);
+            assert!(rows.key().is_none());
+            assert_eq!(layers[0].is_full(usize::MAX), full);
+        }
     }
 }

@@ -18,6 +18,7 @@
 
 mod audit;
 mod batch;
+mod cleared;
 mod committer;
 mod conflicts;
 mod directory;
@@ -37,6 +38,7 @@ mod rows;
 mod scan;
 mod snapshot;
 mod stall;
+mod steps;
 mod synced;
 mod syncer;
 mod tx;
@@ -148,7 +150,7 @@ struct Core {
     /// When the store was opened, until compaction starts.
     starting: Mutex<Option<Duration>>,
     /// The number of commits, and since when it has been that.
-    resting: Mutex<(u64, Duration)>,
+    resting: Mutex<syncer::Resting>,
     /// Threads that drain.
     drainers: Mutex<Vec<(Weak<Shelf>, JoinHandle<()>)>>,
     /// Wakes the syncer to stop.
@@ -205,7 +207,7 @@ impl Local {
     pub fn open(dir: &Path, options: LocalOptions) -> StoreResult<Self> {
         let (engine, recovered) = Engine::open(dir, &options)?;
         let version = recovered.version + VERSION_GAP;
-        let shelf = Arc::new(Shelf::new(Arc::new(engine), recovered.log));
+        let shelf = Arc::new(Shelf::new(Arc::new(engine), recovered.log, version + 1));
         let published = Published {
             version,
             metadata_version: recovered.metadata_version,
@@ -312,9 +314,9 @@ impl Core {
         }
     }
 
-    /// The layers of a database that was just opened, and a thread that drains them.
-    fn shelve(self: &Arc<Self>, engine: Engine, log: u64) -> Arc<Shelf> {
-        let shelf = Arc::new(Shelf::new(Arc::new(engine), log));
+    /// The layers of a database that was just opened, for commits of `since` and later, and a thread that drains them.
+    fn shelve(self: &Arc<Self>, engine: Engine, log: u64, since: Version) -> Arc<Shelf> {
+        let shelf = Arc::new(Shelf::new(Arc::new(engine), log, since));
         self.begin_to_drain(&shelf);
         shelf
     }
@@ -388,6 +390,13 @@ impl Core {
     }
 
     /// Takes the pending work.
+    /// Whether the queue may be committed on a caller's thread: it is no longer than one commit may be there.
+    fn is_short(&self) -> bool {
+        let queue = self.queue.lock();
+        let bytes: usize = queue.requests.iter().map(|request| request.writes.size()).sum();
+        bytes < self.options.written_here
+    }
+
     fn take_work(&self) -> Work {
         let mut queue = self.queue.lock();
         let requests = std::mem::take(&mut queue.requests);

@@ -15,7 +15,9 @@
 //! Why not RocksDB's memtable: it keeps every write of a key until it is flushed, and its skip list took 4300
 //! of the 15 700 instructions of a SET (`bench/results/2026-11-25-redis-benchmark.md`).
 
+use super::cleared::{Cleared, Clears};
 use super::conflicts::Identity;
+use super::steps::Steps;
 use crate::store::Version;
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -32,8 +34,11 @@ const ROW: usize = 192;
 const CELL: usize = 64;
 /// Changes that are collected while a lock is held.
 const PAGE: usize = 512;
-/// The most cleared ranges: each read of a row that is not here compares with all of them.
-const MOST_CLEARED: usize = 128;
+/// The most cleared ranges: a reader of an older version looks through all of them.
+const MOST_CLEARED: usize = 4096;
+/// Removed rows that one range read may walk over before the layer should be followed by another one: RocksDB
+/// forgets them.
+const MOST_WALKED: usize = 32_768;
 
 /// A value for readers of `version` and later.
 #[derive(Debug, Clone)]
@@ -60,20 +65,6 @@ struct Row {
     newest: Cell,
     /// The place of another row of the same hash.
     next: u32,
-}
-
-/// A range that a commit of `version` cleared, before it wrote its rows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cleared {
-    pub(super) begin: Bytes,
-    pub(super) end: Bytes,
-    pub(super) version: Version,
-}
-
-impl Cleared {
-    pub(super) fn covers(&self, key: &[u8]) -> bool {
-        self.begin[..] <= *key && *key < self.end[..]
-    }
 }
 
 /// A row that a commit writes.
@@ -113,8 +104,12 @@ pub(super) struct Layer {
     /// The number of its log.
     pub(super) log: u64,
     rows: RwLock<Rows>,
+    /// Readers of versions before it see nothing of the layer.
+    since: Version,
     /// False until it holds a row or a cleared range.
     is_used: AtomicBool,
+    /// A range read walked over more than [`MOST_WALKED`] of its rows in vain.
+    is_tedious: AtomicBool,
     bytes: AtomicUsize,
     /// The last commit version and metadata version, 0 if there is none.
     version: AtomicU64,
@@ -130,14 +125,27 @@ struct Rows {
     /// Earlier values, and the places among them that are free.
     older: Vec<Cell>,
     free: Vec<u32>,
-    cleared: Vec<Cleared>,
+    cleared: Clears,
     bytes: usize,
 }
 
 impl Layer {
-    pub(super) fn new(log: u64) -> Self {
-        let (rows, is_used, bytes, version, metadata_version) = Default::default();
-        Layer { log, rows, is_used, bytes, version, metadata_version }
+    /// An empty layer for the commits of `log`, whose versions are `since` and later.
+    pub(super) fn new(log: u64, since: Version) -> Self {
+        let (rows, is_used, is_tedious, bytes, version, metadata_version) = Default::default();
+        Layer { log, rows, since, is_used, is_tedious, bytes, version, metadata_version }
+    }
+
+    /// The first version that it may hold.
+    pub(super) fn since(&self) -> Version {
+        self.since
+    }
+
+    /// A range read has walked over `rows` of its rows without showing one.
+    pub(super) fn walked(&self, rows: usize) {
+        if rows > MOST_WALKED {
+            self.is_tedious.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Records the version of a commit, after its rows were entered.
@@ -173,15 +181,17 @@ impl Layer {
 
     /// Whether it should be followed by another one.
     pub(super) fn is_full(&self, most: usize) -> bool {
-        self.bytes() >= most || self.is_used() && self.rows.read().cleared.len() >= MOST_CLEARED
+        self.bytes() >= most
+            || self.is_tedious.load(Ordering::Relaxed)
+            || self.is_used() && self.rows.read().cleared.len() >= MOST_CLEARED
     }
 
     /// Enters cleared ranges. They precede the rows of their commit.
     pub(super) fn clear(&self, ranges: impl Iterator<Item = Cleared>) {
         let mut rows = self.rows.write();
         for range in ranges {
-            rows.bytes += range.begin.len() + range.end.len() + CELL;
-            rows.cleared.push(range);
+            rows.bytes += 2 * (range.begin.len() + range.end.len() + CELL);
+            rows.cleared.add(range);
             self.is_used.store(true, Ordering::Release);
         }
         self.bytes.store(rows.bytes, Ordering::Relaxed);
@@ -206,7 +216,7 @@ impl Layer {
         }
         let rows = self.rows.read();
         let cell = rows.place(hash, key).and_then(|(_, row)| rows.cell(&row.newest, version));
-        let cleared = rows.cleared_at(key, version);
+        let cleared = rows.cleared.at(key, version);
         match cell {
             Some(cell) if cell.version >= cleared => Some(cell.value.clone()),
             _ => (cleared > 0).then_some(None),
@@ -227,11 +237,12 @@ impl Layer {
             return None;
         }
         let rows = self.rows.read();
+        let cleared = rows.cleared.as_of(version);
         let mut keys = rows.order.range::<[u8], _>((from, to));
         let mut last = None;
         for _ in 0..most {
             let (key, place) = if reverse { keys.next_back()? } else { keys.next()? };
-            if let Some(shown) = rows.shown(*place, key, version) {
+            if let Some(shown) = rows.shown(*place, key, version, &cleared) {
                 page.extend([(key.clone(), shown)]);
             }
             last = Some(key);
@@ -239,14 +250,12 @@ impl Layer {
         last.cloned()
     }
 
-    /// The ranges that are cleared at `version` and overlap `begin..end`.
+    /// The parts of `begin..end` that are cleared at `version`: apart and in order.
     pub(super) fn cleared(&self, begin: &[u8], end: &[u8], version: Version) -> Vec<Cleared> {
         if !self.is_used() {
             return Vec::new();
         }
-        let rows = self.rows.read();
-        let overlaps = |c: &&Cleared| c.version <= version && c.begin[..] < *end && *begin < c.end[..];
-        rows.cleared.iter().filter(overlaps).cloned().collect()
+        self.rows.read().cleared.within(begin, end, version)
     }
 
     /// The last changes of up to `most` keys after `after`, in order; those that a later clear covers are
@@ -258,7 +267,7 @@ impl Layer {
         let change = |(key, place): (&Bytes, &u32)| {
             let Cell { version, value, kept, .. } = rows.rows.get(*place as usize)?.newest.clone();
             let hash = super::layout::hash(key);
-            let cleared = rows.cleared_at(key, Version::MAX);
+            let cleared = rows.cleared.at(key, Version::MAX);
             let change = Change { key: key.clone(), hash, version, value, kept };
             Some(if version >= cleared {
                 change
@@ -280,9 +289,9 @@ impl Layer {
         }
     }
 
-    /// All cleared ranges.
+    /// All that is cleared: ranges apart and in order.
     pub(super) fn all_cleared(&self) -> Vec<Cleared> {
-        self.rows.read().cleared.clone()
+        self.rows.read().cleared.parts()
     }
 }
 
@@ -318,15 +327,9 @@ impl Rows {
         Some(cell)
     }
 
-    /// The version of the last clear that covers `key`, or 0.
-    fn cleared_at(&self, key: &[u8], version: Version) -> Version {
-        let covers = |c: &&Cleared| c.version <= version && c.covers(key);
-        self.cleared.iter().filter(covers).map(|c| c.version).max().unwrap_or_default()
-    }
-
-    fn shown(&self, place: u32, key: &[u8], version: Version) -> Option<Option<Bytes>> {
+    fn shown(&self, place: u32, key: &[u8], version: Version, cleared: &Steps) -> Option<Option<Bytes>> {
         let cell = self.cell(&self.rows.get(place as usize)?.newest, version)?;
-        if self.cleared_at(key, version) > cell.version { Some(None) } else { Some(cell.value.clone()) }
+        if cleared.newest_at(key) > cell.version { Some(None) } else { Some(cell.value.clone()) }
     }
 
     fn enter(&mut self, written: Written<'_>, readers: Readers) {

@@ -195,7 +195,7 @@ impl Pending {
         let version = recovered.version.max(last) + VERSION_GAP;
         let Recovered { version: found, log, .. } = recovered;
         core.queue.lock().failure = None; // the database before it failed
-        let mut committer = Committer::new(core.clone(), core.shelve(engine, log), found);
+        let mut committer = Committer::new(core.clone(), core.shelve(engine, log, version + 1), found);
         // Data read under the last metadata version may have been lost: this invalidates it.
         (committer.version, committer.metadata_version) = (version, version);
         committer.generation = generation;

@@ -1,10 +1,11 @@
 //! What an opened database holds: its format, and the commits in the logs that RocksDB does not have.
 
 use super::audit;
+use super::cleared::Cleared;
 use super::directory::{log_error, open_error, read_error};
 use super::layout::{self, DRAINED, FORMAT, FORMAT_BEFORE, FORMAT_VALUE, METADATA, VERSION};
 use super::logs;
-use super::recent::{Cleared, Layer, Readers, Written};
+use super::recent::{Layer, Readers, Written};
 use super::records::{sequence, walk};
 use super::wal::{self, Logged};
 use crate::error::{StoreError, StoreResult};
@@ -82,7 +83,7 @@ pub(super) fn replay(db: &DB, dir: &Path, is_known: bool) -> StoreResult<Replaye
         let bytes = File::open(&path).and_then(|log| log.sync_data()).and_then(|()| std::fs::read(&path));
         let bytes =
             bytes.map_err(|e| StoreError::Unavailable(format!("cannot read {}: {e}", path.display())))?;
-        let (layer, mut unread) = (Layer::new(number), None);
+        let (layer, mut unread) = (Layer::new(number, 0), None);
         walk(&bytes, &mut |at, record| {
             next_record = sequence(record).1;
             let applied = apply(record, &layer, &mut recovered);

@@ -12,10 +12,22 @@ use std::time::Duration;
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// By then, a starting server has written what it writes at startup.
 const STARTS: Duration = Duration::from_secs(3);
-/// Bytes of recent commits that are moved to RocksDB once nothing was written for a second; fewer after
-/// [`RESTS`].
+/// Bytes of recent commits that are moved to RocksDB once the store has rested for a second.
 const WORTH_A_TABLE: usize = 1 << 20;
+/// The same once it has rested for [`RESTS`].
+const WORTH_IT_LATER: usize = 64 << 10;
 const RESTS: Duration = Duration::from_secs(60);
+/// Bytes that the log may grow by while the store rests: a server that nobody uses writes some.
+const RESTING: usize = 16 << 10;
+
+/// Since when the store rests, and the log and its length then.
+#[derive(Debug, Default)]
+pub(super) struct Resting {
+    since: Duration,
+    /// The number of the log.
+    log: u64,
+    length: usize,
+}
 
 impl Core {
     /// The body of the syncer thread.
@@ -44,11 +56,12 @@ impl Core {
         };
         engine.note_manifest();
         self.begin_to_compact(&engine)?;
-        self.rest()?;
-        if !self.unsynced.load(Ordering::Acquire) && !engine.has_synced_more() {
-            return engine.list_logs();
+        if self.unsynced.load(Ordering::Acquire) || engine.has_synced_more() {
+            self.sync_logs(&engine)?;
+        } else {
+            engine.list_logs()?;
         }
-        self.sync_logs(&engine)
+        self.rest(&engine)
     }
 
     pub(super) fn sync_logs(&self, engine: &Engine) -> Result<(), String> {
@@ -56,22 +69,23 @@ impl Core {
         self.sync(engine, lengths)
     }
 
-    /// If nothing is being written, has RocksDB take the recent commits: they take memory, and reads are faster
-    /// without them.
-    fn rest(&self) -> Result<(), String> {
-        let (commits, now) = (self.counters.commits.load(Ordering::Relaxed), self.now());
-        let mut resting = self.resting.lock();
-        if resting.0 != commits {
-            *resting = (commits, now);
-            return Ok(());
-        }
-        let long = now.saturating_sub(resting.1) >= RESTS;
+    /// If next to nothing is being written, has RocksDB take the recent commits: they take memory, and reads
+    /// are faster without them. Waits for nobody: the next sync is due in a second.
+    fn rest(&self, engine: &Engine) -> Result<(), String> {
         let Ok(view) = self.published.load().view.clone() else { return Ok(()) };
-        let newest = view.layers.recent.first();
-        if !newest.is_some_and(|newest| newest.is_used() && (long || newest.bytes() >= WORTH_A_TABLE)) {
+        let Some(newest) = view.layers.recent.first() else { return Ok(()) };
+        let (length, now) = (engine.log_length(), self.now());
+        let mut resting = self.resting.lock();
+        if resting.log != newest.log || length > resting.length + RESTING {
+            *resting = Resting { since: now, log: newest.log, length };
             return Ok(());
         }
-        match self.committer.lock().as_mut() {
+        let long = now.saturating_sub(resting.since) >= RESTS;
+        if newest.bytes() < if long { WORTH_IT_LATER } else { WORTH_A_TABLE } {
+            return Ok(());
+        }
+        let Some(mut committer) = self.committer.try_lock() else { return Ok(()) };
+        match committer.as_mut() {
             Some(committer) if committer.is_newest(newest) && !committer.is_crowded() => committer.turn(),
             _ => Ok(()),
         }

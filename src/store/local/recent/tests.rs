@@ -39,7 +39,7 @@ fn some(text: &str) -> Option<Option<String>> {
 
 #[test]
 fn each_version_sees_its_own_value() {
-    let layer = Layer::new(1);
+    let layer = Layer::new(1, 0);
     assert_eq!(get(&layer, "k", 9), None);
     assert!(!layer.is_used());
     enter(&layer, [change("k", 3, Some("a")), change("k", 5, None), change("k", 7, Some("b"))], ALL);
@@ -51,7 +51,7 @@ fn each_version_sees_its_own_value() {
 
 #[test]
 fn a_clear_precedes_the_rows_of_its_commit_and_hides_those_before_it() {
-    let layer = Layer::new(1);
+    let layer = Layer::new(1, 0);
     enter(&layer, [change("b", 3, Some("old")), change("c", 3, Some("c"))], ALL);
     layer.clear([cleared("a", "c", 5)].into_iter());
     enter(&layer, [change("bb", 5, Some("new"))], ALL);
@@ -70,7 +70,7 @@ fn a_clear_precedes_the_rows_of_its_commit_and_hides_those_before_it() {
 
 #[test]
 fn many_clears_fill_a_layer() {
-    let layer = Layer::new(1);
+    let layer = Layer::new(1, 0);
     for n in 0..MOST_CLEARED as u64 {
         assert!(!layer.is_full(usize::MAX), "{n}");
         layer.clear([cleared("a", "b", n)].into_iter());
@@ -80,7 +80,7 @@ fn many_clears_fill_a_layer() {
 
 #[test]
 fn keys_of_the_same_hash_are_told_apart() {
-    let layer = Layer::new(1);
+    let layer = Layer::new(1, 0);
     let same = |key: &str, version, value| Change { hash: 7, ..change(key, version, Some(value)) };
     enter(&layer, [same("a", 1, "1"), same("b", 2, "2"), same("c", 3, "3"), same("a", 4, "4")], ALL);
     let get = |key: &[u8]| layer.get(7, key, 9).map(|value| value.unwrap());
@@ -93,7 +93,7 @@ fn keys_of_the_same_hash_are_told_apart() {
 /// Hazard: a value that somebody reads is dropped, or those that nobody reads pile up.
 #[test]
 fn values_stay_for_as_long_as_they_may_be_read() {
-    let (layer, mut rng) = (Layer::new(1), Rng::seeded(3));
+    let (layer, mut rng) = (Layer::new(1, 0), Rng::seeded(3));
     // What each key had at each version; and the versions that are still read.
     let mut model = BTreeMap::<(String, Version), Option<String>>::new();
     let mut read = BTreeSet::<Version>::new();
@@ -130,7 +130,7 @@ fn values_stay_for_as_long_as_they_may_be_read() {
 
 #[test]
 fn what_nobody_reads_takes_no_memory() {
-    let layer = Layer::new(1);
+    let layer = Layer::new(1, 0);
     let value = "x".repeat(100);
     for version in 1..10_000 {
         let readers = Readers { oldest: version - 1, newest: version - 1 };
@@ -143,7 +143,7 @@ fn what_nobody_reads_takes_no_memory() {
 
 #[test]
 fn pages_go_on_where_the_last_one_ended() {
-    let layer = Layer::new(1);
+    let layer = Layer::new(1, 0);
     let keys: Vec<String> = (0..50).map(|n| format!("{n:02}")).collect();
     enter(&layer, keys.iter().map(|key| change(key, 5, Some(key))), ALL);
     enter(&layer, keys.iter().step_by(2).map(|key| change(key, 8, None)), ALL);
