@@ -90,10 +90,10 @@ static int gate(const char *path) {
     return mode[0];
 }
 
-/* Loses the file's unsynced bytes. Tern rewrites its own files before it syncs them again. */
+/* Loses the file's unsynced bytes, and all that is written behind them. Tern rewrites its own files before it syncs them again. */
 static void lose(int fd, int at, const char *path, off_t length, int mode) {
     static const char zeros[4096];
-    known[at].lost = !strstr(path, "TERN-");
+    known[at].lost = known[at].length < length && !strstr(path, "TERN-");
     for (off_t from = known[at].length; mode == 'g' && from < length; from += sizeof zeros) {
         size_t size = length - from < (off_t)sizeof zeros ? (size_t)(length - from) : sizeof zeros;
         if (pwrite(fd, zeros, size, from) != (ssize_t)size) abort();
