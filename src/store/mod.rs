@@ -112,7 +112,7 @@ pub struct StoreStats {
     pub sync_micros: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
-    /// Memory that the engine accounts for (memtables, caches), in bytes.
+    /// Memory that the engine accounts for (recent commits, memtables, caches), in bytes.
     pub memory_bytes: u64,
     /// Why writes are refused, from a failed write or sync until the store has been reopened.
     pub refusal: Option<String>,

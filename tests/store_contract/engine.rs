@@ -15,6 +15,21 @@ async fn put(store: &Store, key: &[u8], value: &[u8]) {
     tx.commit().await.unwrap();
 }
 
+/// A store whose layers are full after so many bytes.
+fn small_layers(dir: &std::path::Path, bytes: usize) -> Store {
+    let mut options = options(&Clock::System, &Default::default(), Fsync::No);
+    (options.write_buffer, options.value_cache) = (bytes, 1 << 20);
+    Store::Local(Local::open(dir, options).unwrap())
+}
+
+/// Fills layers until what was committed before has been moved.
+async fn move_to_tables(store: &Store, dir: &std::path::Path) {
+    let last = newest_log(dir);
+    while last.exists() {
+        put(store, &[0xfe], &[7; 10_000]).await;
+    }
+}
+
 fn tables(dir: &std::path::Path) -> usize {
     let files = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     files.filter(|p| p.extension().is_some_and(|e| e == "sst")).count()
@@ -258,9 +273,7 @@ async fn data_moves_to_tables_and_stays() {
 #[tokio::test]
 async fn an_old_snapshot_keeps_overwritten_values() {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = options(&Clock::System, &Default::default(), Fsync::No);
-    options.write_buffer = 64 << 10;
-    let store = Store::Local(Local::open(dir.path(), options).unwrap());
+    let store = small_layers(dir.path(), 64 << 10);
     for i in 0..100u32 {
         put(&store, &i.to_be_bytes(), b"first").await;
     }
@@ -281,9 +294,7 @@ async fn an_old_snapshot_keeps_overwritten_values() {
 #[tokio::test]
 async fn values_that_only_an_older_reader_could_want_are_kept_once() {
     let dir = tempfile::tempdir().unwrap();
-    let mut options = options(&Clock::System, &Default::default(), Fsync::No);
-    options.write_buffer = 64 << 10;
-    let store = Store::Local(Local::open(dir.path(), options).unwrap());
+    let store = small_layers(dir.path(), 64 << 10);
     put(&store, b"key", b"first").await;
     let reader = store.begin();
     assert_eq!(reader.get(b"key", Read::Snapshot).await.unwrap().as_deref(), Some(&b"first"[..]));
@@ -331,4 +342,33 @@ async fn a_store_that_rests_moves_its_commits_to_tables() {
     }
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(tables(dir.path()) > opened);
+}
+
+/// Hazard: ranges that were cleared are there again once RocksDB has them: the list of clears in front of the
+/// values that were read overflows, and forgets clears that are newer than such a value.
+#[tokio::test]
+async fn what_many_clears_removed_stays_removed() {
+    const RANGES: u32 = 200;
+    let dir = tempfile::tempdir().unwrap();
+    let store = small_layers(dir.path(), 256 << 10);
+    let key = |range: u32, n: u32| [range.to_be_bytes(), n.to_be_bytes()].concat();
+    for range in 0..RANGES {
+        let tx = store.begin();
+        // More than are removed one by one.
+        (0..40).for_each(|n| tx.set(&key(range, n), &[7; 100]).unwrap());
+        tx.commit().await.unwrap();
+    }
+    move_to_tables(&store, dir.path()).await;
+    // The last ranges first, so that the order of their keys is not that of the clears.
+    for range in (0..RANGES).rev() {
+        let (tx, other) = (store.begin(), range / 2);
+        assert!(tx.get(&key(other, 0), Read::Snapshot).await.unwrap().is_none() == (other > range));
+        tx.clear_range(&key(range, 0), &key(range + 1, 0)).unwrap();
+        tx.commit().await.unwrap();
+    }
+    move_to_tables(&store, dir.path()).await;
+    let tx = store.begin();
+    for range in 0..RANGES {
+        assert_eq!(tx.get(&key(range, 0), Read::Snapshot).await.unwrap(), None, "{range}");
+    }
 }

@@ -149,7 +149,7 @@ struct Core {
     committer: Mutex<Option<Committer>>,
     /// When the store was opened, until compaction starts.
     starting: Mutex<Option<Duration>>,
-    /// The number of commits, and since when it has been that.
+    /// Since when next to nothing has been written.
     resting: Mutex<syncer::Resting>,
     /// Threads that drain.
     drainers: Mutex<Vec<(Weak<Shelf>, JoinHandle<()>)>>,

@@ -76,9 +76,7 @@ impl Record {
         parts.iter().for_each(|part| self.number(part.len() as u64));
         parts.iter().for_each(|part| self.0.extend_from_slice(part));
     }
-}
 
-impl Record {
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
