@@ -475,6 +475,10 @@ impl Tx {
             Tx::Fdb(_) => {}
         }
     }
+    /// Whether it can no longer read or commit, because of its age.
+    pub(crate) async fn is_too_old(&self) -> bool {
+        self.read_version().await == Err(StoreError::TooOld)
+    }
     /// True if a commit would write something.
     pub fn is_write(&self) -> bool {
         each!(self, t => t.is_write())

@@ -218,13 +218,15 @@ impl Committer {
         if ranges.any(|(begin, end)| batch.wrote_in(begin, end)) { Err(StoreError::Conflict) } else { Ok(()) }
     }
 
-    /// Watches whose key changed between the read version and now are woken after the batch, which may
-    /// contain the change.
+    /// Watches whose key changed between the read version and now, or may have, are woken after the batch, which
+    /// may contain the change.
     fn wake_outdated(&self, request: &mut Request, batch: &mut Batch) {
         let read = request.held.version;
-        let (outdated, current) = std::mem::take(&mut request.watches)
-            .into_iter()
-            .partition(|(key, _)| self.conflicts.point(layout::hash(key), key) > read);
+        let is_outdated = |key: &[u8]| {
+            !self.conflicts.is_complete_after(read) || self.conflicts.point(layout::hash(key), key) > read
+        };
+        let (outdated, current) =
+            std::mem::take(&mut request.watches).into_iter().partition(|(key, _)| is_outdated(key));
         request.watches = current;
         batch.outdated.extend::<Vec<Waiter>>(outdated);
     }

@@ -51,7 +51,7 @@ impl Conflicts {
     /// Checks whether anything in `reads` was written after `version`. The caller checks range reads against
     /// the keys of the batch being collected: those enter with [`Conflicts::archive`].
     pub(super) fn check(&mut self, reads: &Reads, version: Version) -> StoreResult<()> {
-        if version < self.floor {
+        if !self.is_complete_after(version) {
             return Err(StoreError::TooOld);
         }
         if reads.metadata && self.metadata > version {
@@ -94,6 +94,11 @@ impl Conflicts {
         if !keys.is_empty() {
             self.segments.push_back(Segment { newest, sorted: false, keys });
         }
+    }
+
+    /// Whether the table has every change after `version`.
+    pub(super) fn is_complete_after(&self, version: Version) -> bool {
+        version >= self.floor
     }
 
     /// Drops entries that can no longer matter: every live transaction reads `floor` or later.

@@ -50,7 +50,7 @@ pub use faults::DiskFaults;
 pub use tx::LocalTx;
 
 use super::{Fsync, StoreStats, Version};
-use crate::env::Clock;
+use crate::env::{Clock, aside};
 use crate::error::{StoreError, StoreResult};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use committer::{Committer, Request};
@@ -239,17 +239,22 @@ impl Local {
     pub(crate) fn stats(&self) -> StoreStats {
         self.0.core.stats()
     }
-    /// Changes the sync policy.
+    /// Changes the sync policy. What was written under a laxer one is synced: at once for `Always`, in a second
+    /// for `EverySec`.
     pub fn set_fsync(&self, fsync: Fsync) {
-        self.0.core.fsync.store(fsync_code(fsync), Ordering::Release);
+        let core = &self.0.core;
+        core.fsync.store(fsync_code(fsync), Ordering::Release);
+        match fsync {
+            // After an error the store is reopened: there is nobody to tell.
+            Fsync::Always => drop(aside(|| self.sync())),
+            Fsync::EverySec => core.unsynced.store(true, Ordering::Release),
+            Fsync::No => {}
+        }
     }
     /// Syncs what was written since the last sync. After an error the store is reopened.
     pub(super) fn sync(&self) -> StoreResult<()> {
         let core = &self.0.core;
-        let Ok(view) = core.published.load().view.clone() else { return Ok(()) };
-        if core.fsync() == Fsync::Always {
-            return Ok(());
-        }
+        let view = core.published.load().view.clone()?;
         core.sync_logs(view.engine()).map_err(|reason| {
             core.fail(reason.clone());
             StoreError::Unavailable(reason)

@@ -101,30 +101,41 @@ fn fragment(bytes: &[u8], at: usize) -> Option<Fragment<'_>> {
     is_of(*crc, checked).then_some(Fragment { kind, bytes: checked.get(1..)?, end })
 }
 
+/// The sequence number and the count that begin each record.
+const BATCH_HEAD: usize = 12;
+
 /// Classifies the data from an incorrect fragment on, of a record that begins at `start`.
+///
+/// A fragment that ends behind the file was cut off, or its length is wrong. What follows its header are then its
+/// own bytes, which a client chose and which may look like records: they count only if they are records up
+/// to the end.
 fn end_of(bytes: &[u8], start: usize, at: usize) -> End {
+    let is_cut = is_cut(bytes.get(at..).unwrap_or_default(), BLOCK - at % BLOCK);
     for from in at + 1..bytes.len() {
         // Most bytes cannot begin a record: that is checked before computing a checksum.
         let begins = bytes.get(from + HEADER - 1).is_some_and(|kind| matches!(*kind, WHOLE | FIRST));
-        if begins && fragment(bytes, from).is_some() {
+        let found = if begins { fragment(bytes, from) } else { None };
+        if found.is_some_and(|f| !is_cut || f.bytes.len() >= BATCH_HEAD && whole(bytes, from) == bytes.len())
+        {
             return if has_hole(bytes, start, from) { End::Hole } else { End::GoesOn };
         }
     }
-    let rest = bytes.get(at..).unwrap_or_default();
-    let length =
-        rest.get(4..).and_then(|l| l.first_chunk()).map_or(0, |l| usize::from(u16::from_le_bytes(*l)));
-    // The checksum does not cover the length.
-    let whole = rest
-        .split_first_chunk()
-        .zip(rest.get(HEADER - 1..))
-        .is_some_and(|((crc, _), checked)| is_of(*crc, checked));
-    if rest.len() < HEADER + length && !whole {
-        End::Cut
-    } else if rest.ends_with(&[0]) || has_hole(bytes, start, bytes.len()) {
-        End::Zeros
-    } else {
-        End::Wrong
+    if is_cut {
+        return End::Cut;
     }
+    let rest = bytes.get(at..).unwrap_or_default();
+    if rest.ends_with(&[0]) || has_hole(bytes, start, bytes.len()) { End::Zeros } else { End::Wrong }
+}
+
+/// Whether `rest` is the beginning of a fragment that fits into the `room` left in its block.
+fn is_cut(rest: &[u8], room: usize) -> bool {
+    let Some((crc, behind)) = rest.split_first_chunk::<4>() else { return true };
+    let Some((length, checked)) = behind.split_first_chunk::<2>() else { return true };
+    let Some(kind) = checked.first() else { return true };
+    let end = HEADER + usize::from(u16::from_le_bytes(*length));
+    let is_kind = matches!(*kind, WHOLE..=LAST | DESCRIPTION..);
+    // The checksum does not cover the length.
+    is_kind && rest.len() < end && end <= room && !is_of(*crc, checked)
 }
 
 /// Whether a sector in `start..end` has only zeros; of the first sector, only the part after `start` counts.
@@ -303,6 +314,16 @@ pub(super) mod tests {
         assert_eq!(changed(SECTOR * 2, SECTOR * 3, 0), at(one, End::Hole), "a sector in the middle");
         assert_eq!(changed(SECTOR * 2 + 1, SECTOR * 3, 0), at(one, End::GoesOn));
         assert_eq!(changed(one + 5, one + 6, 9), at(one, End::GoesOn));
+        for planted in [record(WHOLE, b""), record(FIRST, b""), record(WHOLE, &batch(9, 1, 0))] {
+            let mut last = batch(6, 2, 500);
+            last.extend([planted, vec![7; 500]].concat());
+            let long = [good.clone(), record(WHOLE, &last)].concat();
+            assert_eq!(
+                damage(&long[..long.len() - 1]),
+                at(one * 3, End::Cut),
+                "what is cut off looks like a record"
+            );
+        }
         assert_eq!(damage(&[good.clone(), vec![0; 9000]].concat()), at(one * 3, End::Zeros));
         assert_eq!(
             changed(one * 2 + 5, one * 2 + 6, 9),

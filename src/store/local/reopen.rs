@@ -95,9 +95,16 @@ impl Committer {
         self.shelf.close();
         let gone = self.engine.gone();
         drop(self);
+        let (began, mut is_late) = (core.now(), false);
         while !gone.load(Ordering::Acquire) {
             if !pending.pause(POLL, None) {
                 return closed(&core);
+            }
+            if !is_late && core.now().saturating_sub(began) > 2 * MAX_AGE {
+                is_late = true;
+                tracing::error!(
+                    "the store cannot be reopened yet: a transaction that is too old has not ended"
+                );
             }
         }
         if let Err(e) = core.disk(|faults| faults.on_reopen(&core.dir)) {
@@ -137,10 +144,10 @@ impl Committer {
     }
 }
 
-/// The store was closed while no database was open.
+/// The store was closed while no database was open. What had not been synced when it failed may be lost.
 fn closed(core: &Core) -> Option<Committer> {
     for closer in core.take_closers() {
-        let _ = closer.send(Ok(()));
+        let _ = closer.send(Err(StoreError::Unavailable(core.last_reason())));
     }
     None
 }

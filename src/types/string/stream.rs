@@ -132,15 +132,23 @@ impl Shared {
             strings.values().filter_map(Weak::upgrade).collect()
         };
         let (old, new) = (self.tx(), Arc::new(self.store.begin()));
+        let mut outcome = Ok(());
         for source in strings {
-            if source.rows.get().is_none() && !source.is_unchanged(&new).await? {
-                let rows = source.read(&old, self.most).await;
-                let _ = source.rows.set(rows);
+            if source.rows.get().is_some() {
+                continue;
+            }
+            match source.is_unchanged(&new).await {
+                Ok(true) => {}
+                Ok(false) => drop(source.rows.set(source.read(&old, self.most).await)),
+                Err(e) => outcome = Err(e),
             }
             tokio::task::coop::consume_budget().await;
         }
-        *self.tx.lock() = new;
-        Ok(())
+        // An embedded store is not reopened as long as an old transaction has it open.
+        if outcome.is_ok() || old.is_too_old().await && new.is_too_old().await {
+            *self.tx.lock() = new;
+        }
+        outcome
     }
 }
 
