@@ -348,34 +348,34 @@ fn users_with_quotes_and_odd_spaces_survive_a_rewrite() {
 fn rules_may_name_commands_that_only_redis_has() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("users.acl");
-    let rules = "+get +hset +xgroup|create +function|load +zadd|key +@list -lpush";
+    let rules = "+get +xadd +xgroup|create +function|load +zadd|key +@list -lpush";
     std::fs::write(
         &file,
-        format!("user app on nopass ~* resetchannels -@all {rules}\nuser all on nopass ~* &* +@all -hset\n"),
+        format!("user app on nopass ~* resetchannels -@all {rules}\nuser all on nopass ~* &* +@all -xadd\n"),
     )
     .unwrap();
     let server = tern(&["--aclfile", file.to_str().unwrap()]);
     let mut c = server.client();
     let expected = [
         format!("user app on nopass ~* resetchannels -@all {rules}"),
-        "user all on nopass ~* &* +@all -hset".into(),
+        "user all on nopass ~* &* +@all -xadd".into(),
     ];
     let list = texts(&c.line("ACL LIST"));
     assert!(expected.iter().all(|line| list.contains(line)), "{list:?}");
     let mut app = logged_in(&server, "app", "any");
     assert_eq!(app.line("GET k"), Value::Nil(b'$'));
     assert!(text(&app.line("SET k v")).starts_with("NOPERM"));
-    assert!(text(&app.line("HSET k f v")).starts_with("ERR unknown command 'HSET'"));
-    assert_eq!(c.line("ACL SETUSER app -hset +HGET|f"), ok());
+    assert!(text(&app.line("XADD k * f v")).starts_with("ERR unknown command 'XADD'"));
+    assert_eq!(c.line("ACL SETUSER app -xadd +XLEN|f"), ok());
     let changed = texts(&c.line("ACL LIST")).into_iter().find(|line| line.starts_with("user app")).unwrap();
-    assert!(changed.ends_with("+@list -lpush -hset +hget|f"), "{changed}");
+    assert!(changed.ends_with("+@list -lpush -xadd +xlen|f"), "{changed}");
     for (rule, why) in [
-        ("+hsett", "Unknown command or category name in ACL"),
+        ("+xaddd", "Unknown command or category name in ACL"),
         ("-xgroup|nosuch", "Unknown command or category name in ACL"),
         ("+xgroup|nosuch", "Unknown command or category name in ACL"),
         ("+function|nosuch", "Unknown command or category name in ACL"),
         ("+xgroup|create|x", "Allowing first-arg of a subcommand is not supported"),
-        ("+hset|", "Syntax error"),
+        ("+xadd|", "Syntax error"),
     ] {
         let refused = text(&c.line(&format!("ACL SETUSER app {rule}")));
         assert!(refused.contains(why), "{rule}: {refused}");

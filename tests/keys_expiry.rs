@@ -136,7 +136,7 @@ async fn the_sweep_removes_only_due_keys() {
     }
     rig.line("SET stays v").await;
     rig.advance(1099);
-    assert_eq!(sweep_all(&rig).await, Swept { removed: 100, stale: 0, more: false });
+    assert_eq!(sweep_all(&rig).await, Swept { removed: 100, fields: 0, stale: 0, more: false });
     assert_eq!(rig.line("DBSIZE").await, Reply::Int(201));
     assert_eq!((rows(&rig, b'K').await, rows(&rig, b'X').await), (201, 200));
     rig.advance(10_000);
@@ -174,7 +174,7 @@ async fn a_row_that_the_record_does_not_confirm_is_stale() {
     tx.set(&db.expiry(START + 1, b"never-there"), &[]).unwrap();
     tx.commit().await.unwrap();
     rig.advance(10);
-    assert_eq!(sweep_all(&rig).await, Swept { removed: 0, stale: 2, more: false });
+    assert_eq!(sweep_all(&rig).await, Swept { removed: 0, fields: 0, stale: 2, more: false });
     assert_eq!(rig.line("PTTL k").await, Reply::Int(4990));
     assert_eq!(rows(&rig, b'X').await, 1);
 }

@@ -31,6 +31,7 @@ use tern::types::set::collect::grace::Waiting;
 use tern::types::set::collect::{Collector, Halt, Pace};
 use tern::types::set::stream::Pieces;
 use tern::types::set::{self, prebuild};
+use tern::types::string::walk::Stretch;
 
 const LEASE: u64 = 60_000;
 const SEED: u64 = 7;
@@ -254,6 +255,62 @@ async fn a_lease_does_not_wait_for_a_store_that_waits_for_its_transaction() {
     assert_eq!(w.smembers(0, "words").await.len(), 200);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stricter_policy_syncs_what_was_written_under_the_old_one() {
+    let w = World::new().await;
+    let row = root::lane(u64::MAX, 0);
+    let read = async || w.store.begin().get(&row, Read::Snapshot).await.unwrap().unwrap();
+    for (n, synced) in [(7_u64, false), (8, true)] {
+        w.put(n).await.unwrap();
+        if synced {
+            w.store.set_fsync(Fsync::Always);
+            w.store.set_fsync(Fsync::No);
+        }
+        w.lose(Fsync::No).await;
+        let expected = if synced { n } else { 1 };
+        assert_eq!(read().await, expected.to_le_bytes()[..]);
+    }
+}
+
+/// A client that does not read its reply keeps a transaction, for which a reopening waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_nobody_reads_does_not_keep_the_store_from_reopening() {
+    let w = World::new().await;
+    let (long, fields) = (Bytes::from(vec![b'x'; 400_000]), words(0, 4000));
+    w.c.run(0, argv("SET s", std::slice::from_ref(&long))).await;
+    w.c.run(0, argv("HSET h", &fields)).await;
+    w.sync().await;
+    let (string, hash) = (w.c.line(0, "GET s").await, w.c.line(0, "HGETALL h").await);
+    let (Reply::Long(mut string), Reply::Fields(hash)) = (string, hash) else {
+        panic!("not read while sent")
+    };
+    w.lose(Fsync::No).await;
+    // What had been synced is still there, and the same; a newer transaction reads it within a second.
+    let (mut bytes, mut n, mut piece) = (0, 0, Packed::default());
+    let patience = tokio::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        match string.next().await {
+            Ok(Some(Stretch::Bytes(some))) => bytes += some.len(),
+            Ok(None) => break,
+            Err(Error::Store(StoreError::TooOld)) if tokio::time::Instant::now() < patience => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    loop {
+        match hash.next(&mut piece).await {
+            Ok(()) if piece.is_empty() => break,
+            Ok(()) => n += piece.len(),
+            Err(Error::Store(StoreError::TooOld)) if tokio::time::Instant::now() < patience => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(e) => panic!("{e:?}"),
+        }
+    }
+    assert_eq!((bytes, n), (long.len(), fields.len()));
+}
+
 /// Its `g` row was synced with the first step; its second step was not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_object_that_lost_rows_is_not_taken_over() {
@@ -320,6 +377,8 @@ async fn a_reply_under_way_is_not_ended_with_other_members() {
     let (mut pieces, mut piece) = (Pieces::new(*members), Packed::default());
     pieces.next(&w.store, &mut piece).await.unwrap();
     assert!(!pieces.is_done());
+    // The members may have reached a table meanwhile: something must be lost.
+    w.put(3).await.unwrap();
     w.lose(Fsync::No).await;
     let Err(Error::Reply(e)) = pieces.next(&w.store, &mut piece).await else {
         panic!("the reply must end with an error")

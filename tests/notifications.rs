@@ -92,6 +92,29 @@ const SCRIPT: &[&str] = &[
     "SDIFFSTORE r s s",
     "SDIFFSTORE r s s",
     "SINTERSTORE r none s",
+    "HSET hash a 1 b 2",
+    "HSET hash a 1",
+    "HSETNX hash a 1",
+    "HSETNX hash c 1",
+    "HMSET hash c 2 d 3",
+    "HINCRBY hash n 1",
+    "HINCRBY hash n 0",
+    "HINCRBYFLOAT hash n 0.5",
+    "HINCRBY hash b x",
+    "HSET a x y",
+    "HDEL hash x",
+    "HDEL hash a b",
+    "HDEL hash c d n",
+    "HDEL hash c",
+    "HSET hash a 1",
+    "RENAME hash hash2",
+    "COPY hash2 hash",
+    "DEL hash2",
+    "HGETALL nothing",
+    "HGET nothing a",
+    "HLEN nothing",
+    "HRANDFIELD nothing",
+    "HSCAN nothing 0",
     "SCARD nothing",
     "SMEMBERS nothing",
     "SINTER s nothing",
@@ -252,6 +275,34 @@ fn one_heard(client: &mut Client) -> (String, String) {
     let items = message.items().unwrap();
     let text = |n: usize| String::from_utf8_lossy(items[n].bytes().unwrap()).into_owned();
     (text(items.len() - 2), text(items.len() - 1))
+}
+
+/// Hazard: fields of a hash, or the hash with the last of them, expire unheard.
+#[test]
+fn fields_that_expire_are_heard() {
+    let tern = tern(&["--notify-keyspace-events", "KEA", "--appendfsync", "no"]);
+    let [mut listener, mut writer] = [(); 2].map(|()| tern.client());
+    listener.line("PSUBSCRIBE __keyevent@0__:*");
+    for line in [
+        "HSET h a 1 b 2 c 3",
+        "HPEXPIRE h 100000 FIELDS 1 a",
+        "HPERSIST h FIELDS 1 a",
+        "HPERSIST h FIELDS 1 a",
+        "HGETEX h PX 100000 FIELDS 1 a",
+        "HGETDEL h FIELDS 1 a",
+        "HPEXPIRE h 200 FIELDS 1 c",
+        "HSETEX h PX 900 FIELDS 1 b 2",
+        "HEXPIRE h 0 FIELDS 1 nothing",
+    ] {
+        writer.line(line);
+    }
+    let mut heard = Vec::new();
+    while heard.last().is_none_or(|last| last != "del") {
+        heard.push(one_heard(&mut listener).0.replace("__keyevent@0__:", ""));
+    }
+    let wanted = ["hset", "hexpire", "hpersist", "hexpire", "hdel", "hexpire", "hset", "hexpire"];
+    assert_eq!(heard, [&wanted[..], &["hexpired", "hexpired", "del"]].concat());
+    assert_eq!(writer.line("EXISTS h"), Value::Int(0));
 }
 
 /// Hazard: a client that has seen a change publishes a message that arrives before the change; a client that

@@ -79,11 +79,12 @@ fn outcome(row: &Entry) -> String {
     parts.join("; ")
 }
 
-const GROUPS: [(&str, Group); 11] = [
+const GROUPS: [(&str, Group); 12] = [
     ("strings", Group::String),
     ("bitmaps", Group::Bitmap),
     ("HyperLogLogs", Group::HyperLogLog),
     ("sets", Group::Set),
+    ("hashes", Group::Hash),
     ("keys", Group::Generic),
     ("transactions", Group::Transactions),
     ("connection", Group::Connection),

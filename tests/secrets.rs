@@ -68,6 +68,34 @@ const LINES: &[&str] = &[
     "GETEX k",
     "GETRANGE k 0 -1",
     "GETSET k 1",
+    "HDEL m b",
+    "HEXISTS m b",
+    "HEXPIRE m 100 FIELDS 1 b",
+    "HEXPIREAT m 9999999999 FIELDS 1 b",
+    "HEXPIRETIME m FIELDS 1 b",
+    "HGET m f",
+    "HGETALL m",
+    "HGETDEL m FIELDS 1 f",
+    "HGETEX m FIELDS 1 f",
+    "HINCRBY m f 1",
+    "HINCRBYFLOAT m f 1",
+    "HKEYS m",
+    "HLEN m",
+    "HMGET m f",
+    "HMSET m b 1",
+    "HPERSIST m FIELDS 1 b",
+    "HPEXPIRE m 100000 FIELDS 1 b",
+    "HPEXPIREAT m 9999999999999 FIELDS 1 b",
+    "HPEXPIRETIME m FIELDS 1 b",
+    "HPTTL m FIELDS 1 b",
+    "HRANDFIELD m 5",
+    "HSCAN m 0",
+    "HSET m b 1",
+    "HSETEX m FNX EX 100 FIELDS 1 b 1",
+    "HSETNX m b 1",
+    "HSTRLEN m b",
+    "HTTL m FIELDS 1 b",
+    "HVALS m",
     "INCR k",
     "INCRBY k 1",
     "INCRBYFLOAT k 1",
@@ -142,8 +170,24 @@ const LINES: &[&str] = &[
     "WATCH k",
 ];
 
-/// What Redis also reveals with write permission only: whether a set has a member.
-const REVEALED_BY_REDIS: &[&str] = &["PFADD h b", "SADD s b", "SISMEMBER s b", "SREM s b"];
+/// What Redis also reveals with write permission only: whether a set has a member, or a hash a field.
+const REVEALED_BY_REDIS: &[&str] = &[
+    "HDEL m b",
+    "HEXISTS m b",
+    "HEXPIRE m 100 FIELDS 1 b",
+    "HEXPIREAT m 9999999999 FIELDS 1 b",
+    "HPERSIST m FIELDS 1 b",
+    "HPEXPIRE m 100000 FIELDS 1 b",
+    "HPEXPIREAT m 9999999999999 FIELDS 1 b",
+    "HSET m b 1",
+    "HSETEX m FNX EX 100 FIELDS 1 b 1",
+    "HSETNX m b 1",
+    "HSTRLEN m b",
+    "PFADD h b",
+    "SADD s b",
+    "SISMEMBER s b",
+    "SREM s b",
+];
 
 #[test]
 fn a_write_only_user_learns_no_value() {
@@ -161,6 +205,7 @@ fn a_write_only_user_learns_no_value() {
                 &format!("SET k {value}"),
                 &format!("SADD s a {member}"),
                 &format!("PFADD h a {member}"),
+                &format!("HSET m f {value} {member} x"),
             ] {
                 assert!(!admin.line(made).is_error());
             }

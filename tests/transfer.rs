@@ -41,6 +41,11 @@ async fn source() -> Cluster {
         c.run(0, vec!["SET".into(), format!("long:{n}").into(), vec![b'x'; 100_000 + n].into()]).await;
     }
     for n in 0..300 {
+        let value = vec![b'v'; if n % 50 == 0 { 40_000 } else { 20 }];
+        c.run(0, vec!["HSET".into(), "hash".into(), format!("field:{n}").into(), value.into()]).await;
+    }
+    c.line(0, "HSET small a 1 b 2").await;
+    for n in 0..300 {
         c.run(0, vec!["SADD".into(), "set".into(), format!("member:{n}").into()]).await;
     }
     c.line(0, "SET soon v EX 1000").await;
@@ -78,7 +83,10 @@ async fn everything_is_copied_except_the_servers_own_rows() {
     assert_eq!(ask(&target, "SCARD set").await, Reply::Int(300));
     assert_eq!(ask(&target, "SISMEMBER set member:7").await, Reply::Int(1));
     assert_eq!(ask(&target, "TTL soon").await, Reply::Int(1000));
-    assert_eq!(ask(&target, "DBSIZE").await, Reply::Int(41));
+    assert_eq!(ask(&target, "HLEN hash").await, Reply::Int(300));
+    assert_eq!(ask(&target, "HSTRLEN hash field:50").await, Reply::Int(40_000));
+    assert_eq!(ask(&target, "HGET small b").await, Reply::Bulk(bytes::Bytes::from_static(b"2")));
+    assert_eq!(ask(&target, "DBSIZE").await, Reply::Int(43));
 }
 
 #[tokio::test]

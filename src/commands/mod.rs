@@ -15,6 +15,7 @@ mod bitmap;
 mod cluster;
 pub(crate) mod connection;
 pub mod generic;
+mod hash;
 mod hyperloglog;
 pub(crate) mod pubsub;
 mod scripting;

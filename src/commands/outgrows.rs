@@ -5,6 +5,7 @@ use crate::commands::generic::moves;
 use crate::error::SYNTAX;
 use crate::spec::words::parse_i64;
 use crate::spec::{Makes, Row};
+use crate::types::hash::Pair;
 use crate::types::set::algebra::Op;
 use crate::types::string::combine::BitOp;
 use bytes::Bytes;
@@ -23,6 +24,10 @@ pub(crate) enum LargeResult<'a> {
     Added(&'a Bytes),
     /// This set, minus the call's [`members`].
     Removed(&'a Bytes),
+    /// This hash, with these fields set and each followed by its value.
+    FieldsSet(&'a Bytes, &'a [Pair]),
+    /// This hash, without these fields.
+    FieldsRemoved(&'a Bytes, &'a [Bytes]),
     /// This key's value, in another database if one is named.
     Copied(&'a Bytes, Option<u8>),
     /// The value serialized in this payload.
@@ -42,6 +47,11 @@ pub(crate) fn large_result<'a>(row: &Row, argv: &'a [Bytes]) -> Option<LargeResu
         Makes::Bits => LargeResult::Bits(bitmap::operation(key)?, argv.get(3..)?),
         Makes::Added => LargeResult::Added(key),
         Makes::Removed => LargeResult::Removed(key),
+        Makes::FieldsSet => match sources.as_chunks() {
+            (pairs, []) => LargeResult::FieldsSet(key, pairs),
+            _ => return None,
+        },
+        Makes::FieldsRemoved => LargeResult::FieldsRemoved(key, sources),
         Makes::Copy => {
             let options = moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             LargeResult::Copied(key, options.ok()?.0)
@@ -112,6 +122,14 @@ mod tests {
             Some(LargeResult::Combined(Op::Diff, &stored[2..]))
         );
         assert_eq!(large_result(row("srem"), &words("srem a b")), Some(LargeResult::Removed(&a)));
+        let set = words("hset a f v g w");
+        let pairs = [[set[2].clone(), set[3].clone()], [set[4].clone(), set[5].clone()]];
+        assert_eq!(large_result(row("hset"), &set), Some(LargeResult::FieldsSet(&a, &pairs)));
+        assert_eq!(large_result(row("hset"), &set[..5]), None);
+        assert_eq!(
+            large_result(row("hdel"), &words("hdel a f g")),
+            Some(LargeResult::FieldsRemoved(&a, &words("f g")))
+        );
         assert_eq!(large_result(row("set"), &words("set a b")), None);
         assert_eq!(members(row("sadd"), &words("sadd a b c")).len(), 2);
         assert_eq!(members(row("srem"), &words("srem a b c")).len(), 2);

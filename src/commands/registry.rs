@@ -10,7 +10,8 @@ use super::server::{acl, command, config, debug, info, latency, lolwut, memory, 
 use super::set::algebra;
 use super::transactions::idempotent;
 use super::{
-    bitmap, cluster, connection, generic, hyperloglog, pubsub, scripting, server, set, string, transactions,
+    bitmap, cluster, connection, generic, hash, hyperloglog, pubsub, scripting, server, set, string,
+    transactions,
 };
 
 /// All families.
@@ -28,6 +29,10 @@ const FAMILIES: &[&[Command]] = &[
     scan::COMMANDS,
     set::COMMANDS,
     algebra::COMMANDS,
+    hash::COMMANDS,
+    hash::NUMBERS,
+    hash::EXPIRY,
+    hash::EXTENDED,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

@@ -18,6 +18,8 @@ impl Events {
     pub(crate) const STRING: Events = Events(1 << 3);
     /// Sets.
     pub(crate) const SET: Events = Events(1 << 5);
+    /// Hashes.
+    pub(crate) const HASH: Events = Events(1 << 6);
     /// A key was removed because it had expired.
     pub(crate) const EXPIRED: Events = Events(1 << 8);
     /// A command that reads did not find its key.
@@ -47,7 +49,7 @@ const LETTERS: [(char, Events); 14] = [
     ('$', Events::STRING),
     ('l', Events(1 << 4)),
     ('s', Events::SET),
-    ('h', Events(1 << 6)),
+    ('h', Events::HASH),
     ('z', Events(1 << 7)),
     ('x', Events::EXPIRED),
     ('e', Events(1 << 9)),

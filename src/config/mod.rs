@@ -14,6 +14,7 @@ mod table;
 pub use codec::{Allowed, AppendFsync, ClientAuth, LogLevel, MAX_PASSWORD, OutputLimit, OutputLimits};
 pub use events::Events;
 pub use read::{ConfigError, from_args, from_text};
+pub(crate) use table::named;
 pub use table::{Change, Opt, SECTIONS, Section, Settings, is_secret, lookup, options};
 
 use arc_swap::{ArcSwap, Guard};
@@ -126,7 +127,8 @@ impl ConfigStore {
     /// Names and values of the options that match any of the patterns, in the table's order.
     pub(crate) fn matching(&self, matches: impl Fn(&str) -> bool) -> Vec<(&'static str, String)> {
         let settings = self.get();
-        options().filter(|o| matches(o.name)).map(|o| (o.name, o.show(&settings))).collect()
+        let shown = named().filter(|(name, _)| matches(name));
+        shown.map(|(name, opt)| (name, opt.show(&settings))).collect()
     }
     /// Writes the current values into the file, keeping comments, order and unchanged lines. `users`: the
     /// `user` lines to write, None to keep those in the file; fails for a line that is not text.

@@ -64,9 +64,21 @@ impl Opt {
     }
 }
 
-/// The option with this name, in any case.
+/// Older names of options, which Redis also still accepts and shows.
+const OLDER_NAMES: &[(&str, &str)] = &[
+    ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
+    ("hash-max-ziplist-value", "hash-max-listpack-value"),
+];
+
+/// All options by name: those in the order of the file, then older names.
+pub(crate) fn named() -> impl Iterator<Item = (&'static str, &'static Opt)> {
+    let older = |(older, name): &(&'static str, &str)| Some((*older, options().find(|o| o.name == *name)?));
+    options().map(|o| (o.name, o)).chain(OLDER_NAMES.iter().filter_map(older))
+}
+
+/// The option with this name, in any case; the name may be an older one.
 pub fn lookup(name: &str) -> Option<&'static Opt> {
-    options().find(|o| o.name.eq_ignore_ascii_case(name))
+    named().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, opt)| opt)
 }
 
 /// Whether the option with this name, in any case, holds a secret. Unknown names count too, because a
@@ -281,6 +293,11 @@ section "Data" "";
     /// Bytes of recent writes that the store keeps in memory before it moves them to a table file. Three times as
     /// many may be in memory, and their log may take four times as many bytes on disk.
     store_write_buffer_size: usize = "store-write-buffer-size" "33554432" Restart Memory(64 << 10, 1 << 40);
+    /// The most fields of a hash that is called a listpack, and stored inside its record as long as it has at most
+    /// 4096 bytes. `hash-max-ziplist-entries` is the older name.
+    hash_max_listpack_entries: usize = "hash-max-listpack-entries" "512" Runtime Int(0, i64::MAX);
+    /// The longest field or value of such a hash, in bytes. `hash-max-ziplist-value` is the older name.
+    hash_max_listpack_value: usize = "hash-max-listpack-value" "64" Runtime Int(0, i64::MAX);
     /// The longest HyperLogLog in Redis' sparse form, in bytes; a longer one becomes dense.
     hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
 
@@ -290,8 +307,8 @@ section "Monitoring" "";
     /// The log file; empty logs to standard output. If the file is renamed, the next line starts a new one.
     logfile: String = "logfile" "" Start Text;
     /// The keyspace notifications to send, in Redis' letters; empty for none. K: channels `__keyspace@<db>__:<key>`,
-    /// E: channels `__keyevent@<db>__:<event>`; g: commands for any type, $: strings, s: sets, x: expired keys,
-    /// n: new keys, m: lookups of missing keys; A: all but n and m. On a cluster the server that makes
+    /// E: channels `__keyevent@<db>__:<event>`; g: commands for any type, $: strings, s: sets, h: hashes, x:
+    /// expired keys, n: new keys, m: lookups of missing keys; A: all but n and m. On a cluster the server that makes
     /// a change decides, so give all servers the same letters.
     notify_keyspace_events: Events = "notify-keyspace-events" "" Runtime Letters;
     /// The number of key names to remember for clients that cache them (CLIENT TRACKING); 0 for no limit. When a

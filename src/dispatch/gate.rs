@@ -281,16 +281,16 @@ mod tests {
         let stranger = Standing { authenticated: false, ..OPEN };
         assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
         assert_eq!(
-            ["hset k f v", "XGROUP", "xgroup|create"].map(|line| said(line, OPEN)),
+            ["xadd k f v", "XGROUP", "xgroup|create"].map(|line| said(line, OPEN)),
             [
-                "missing hset: ERR unknown command 'HSET': Redis has it, this server does not have it yet",
+                "missing xadd: ERR unknown command 'XADD': Redis has it, this server does not have it yet",
                 "missing xgroup: ERR unknown command 'XGROUP': Redis has it, this server does not have it yet",
                 "none: ERR unknown command 'xgroup|create',"
             ]
         );
-        assert_eq!(said("hset k f v", stranger), "none: NOAUTH Authentication required.");
+        assert_eq!(said("xadd k f v", stranger), "none: NOAUTH Authentication required.");
         let listens = Standing { only_listens: true, ..OPEN };
-        assert_eq!(said("hset k f v", listens), "none: ERR Can't execute 'hset':");
+        assert_eq!(said("xadd k f v", listens), "none: ERR Can't execute 'xadd':");
         assert_eq!(said("CLIENT NOSUCH", stranger), "client: ERR unknown subcommand 'NOSUCH'.");
         assert_eq!(said("CLIENT", stranger), "client: ERR wrong number of");
         assert_eq!(["POST / HTTP", "Host: here"].map(|line| said(line, stranger)), ["attack"; 2]);

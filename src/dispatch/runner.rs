@@ -203,7 +203,7 @@ mod tests {
         let now = env.timeline.now();
         let mut runner = Runner::new(&server, &tx, now, env.rng()).await.unwrap();
         let mut beside = Runner::new(&server, &other, now, env.rng()).await.unwrap();
-        let lines = ["SADD s a b", "SCARD s", "GET s", "GET", "HGET h f", "MULTI", "SELECT 3", "SCARD s"];
+        let lines = ["SADD s a b", "SCARD s", "GET s", "GET", "XLEN x", "MULTI", "SELECT 3", "SCARD s"];
         let mut said = Vec::new();
         for line in lines {
             said.push(match run(&mut runner, &mut client, line).await {
@@ -219,7 +219,7 @@ mod tests {
                 "2",
                 "WRONGTYPE Operation against a",
                 "ERR wrong number of",
-                "ERR unknown command 'HGET':",
+                "ERR unknown command 'XLEN':",
                 "ERR this command cannot",
                 "Ok",
                 "0"

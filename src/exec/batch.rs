@@ -17,9 +17,9 @@ use crate::server::{AfterReply, ClientState, Server};
 use crate::spec::{Flags, keys_of};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::Lookups;
-use crate::types::set;
+use crate::types::{hash, set};
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,11 +79,12 @@ impl<'a> Batch<'a> {
 
     /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
     /// cache: the records of all keys, the idempotency records of all ids, and the state of the named members
-    /// in their sets. The number of round trips does not depend on the number of units, unless they name very
+    /// and fields in their sets and hashes. The number of round trips does not depend on the number of units, unless they name very
     /// many keys. Failures surface when a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
+        let mut hashes: BTreeMap<(u8, &Bytes), Vec<&Bytes>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
             rows.extend(self.records(unit).await);
@@ -93,15 +94,21 @@ impl<'a> Batch<'a> {
                 if let Some(key) = keys.first().filter(|_| !members.is_empty()) {
                     sets.entry((unit.client.db, *key)).or_default().push(members);
                 }
+                let mut fields = call.row.fields.of(&call.argv).peekable();
+                if let Some(key) = keys.first().filter(|_| fields.peek().is_some()) {
+                    hashes.entry((unit.client.db, *key)).or_default().extend(fields);
+                }
                 rows.extend(keys.into_iter().map(|k| db.record(k)));
             }
         }
-        if rows.len() > 1 || !sets.is_empty() {
+        if rows.len() > 1 || !sets.is_empty() || !hashes.is_empty() {
             let rows: Vec<Vec<u8>> = rows.into_iter().collect();
             for some in rows.chunks(ASKED_AT_ONCE) {
                 join_all(some.iter().map(|row| self.runner.tx.get(row, Read::Snapshot))).await;
             }
-            join_all(sets.iter().map(|((db, key), members)| self.prefetch_set(*db, key, members))).await;
+            let sets = join_all(sets.iter().map(|((db, key), members)| self.prefetch_set(*db, key, members)));
+            let hashes = hashes.iter().map(|((db, key), fields)| self.prefetch_hash(*db, key, fields));
+            join(sets, join_all(hashes)).await;
         }
     }
 
@@ -122,6 +129,12 @@ impl<'a> Batch<'a> {
     async fn prefetch_set(&self, db: u8, key: &Bytes, calls: &[&[Bytes]]) {
         if let Some(scope) = self.runner.scope(db) {
             let _ = set::prefetch(&scope, key, calls).await;
+        }
+    }
+
+    async fn prefetch_hash(&self, db: u8, key: &Bytes, fields: &[&Bytes]) {
+        if let Some(scope) = self.runner.scope(db) {
+            let _ = hash::prefetch(&scope, key, fields).await;
         }
     }
 

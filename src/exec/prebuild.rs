@@ -2,8 +2,8 @@
 //!
 //! * Arguments: strings are built, members of SADD get their ids, those of SREM are looked up. Only if the
 //!   arguments of a unit exceed one transaction together.
-//! * Large results (of *STORE, BITOP, COPY, MOVE, RESTORE, and of SADD and SREM of a set that is rewritten as
-//!   a whole): built once an attempt has found that they do not fit. Not if an earlier command of the unit
+//! * Large results (of *STORE, BITOP, COPY, MOVE, RESTORE, and of SADD, SREM, HSET and HDEL of a set or hash
+//!   that is rewritten as a whole): built once an attempt has found that they do not fit. Not if an earlier command of the unit
 //!   may change one of their inputs: then the command gets the error that names the limit, before anything is
 //!   written. A RESTORE whose payload declares a large value is not tried first.
 //!
@@ -21,6 +21,7 @@ use crate::server::Server;
 use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
+use crate::types::hash::prebuild as hashes;
 use crate::types::prebuilt::{self, Object, Prebuilt};
 use crate::types::set::prebuild as sets;
 use crate::types::set::small::{MAX_INTS, may_be_small};
@@ -237,6 +238,13 @@ async fn prebuild_result(
                 None => Ok(None),
             }
         }
+        LargeResult::FieldsSet(key, pairs) if hashes::may_exceed(pairs.as_flattened()) => {
+            hashes::change(space, db, key, (pairs, &[]), LEASE_MS).await
+        }
+        LargeResult::FieldsRemoved(key, fields) if hashes::may_exceed(fields) => {
+            hashes::change(space, db, key, (&[], fields), LEASE_MS).await
+        }
+        LargeResult::FieldsSet(..) | LargeResult::FieldsRemoved(..) => Ok(None),
         LargeResult::Copied(key, to) => match to.map_or(Some(db), |to| catalog.prefix(to)) {
             Some(to) => copy::prebuild(space, (db, to), key, LEASE_MS).await,
             None => Ok(None),

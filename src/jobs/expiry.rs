@@ -56,7 +56,7 @@ async fn round(server: &Arc<Server>) -> Result<Duration> {
             continue;
         }
         let swept = sweep_and_publish(server, head).await?;
-        server.telemetry.on_expired(swept.removed as u64);
+        server.telemetry.on_expired(swept.removed as u64, swept.fields as u64);
         wait = if swept.more { Duration::ZERO } else { wait.min(SHORTEST) };
         tokio::task::yield_now().await;
     }

@@ -1,11 +1,15 @@
 //! One constructor per kind of key, and one decoder where rows are scanned. Tag bytes are never reused.
 //!
-//! Order matters: `K` rows sort by hash, so SCAN's cursor is a hash; `X` rows sort by time; `S 00` rows by
+//! Order matters: `K` rows sort by hash, so a cursor of SCAN is a hash; `X` rows sort by time; `S 00` rows by
 //! first id. Root tags are ASCII letters (< 0x80); database prefixes start at 0x80, so that both share one
 //! key space.
 
+mod fields;
+
 use crate::store::prefix_end;
 use bytes::Bytes;
+pub use fields::FieldRow;
+pub(crate) use fields::MAX_FIELD;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
@@ -16,7 +20,7 @@ pub(crate) const MAX_INLINE_MEMBER: usize = 512;
 /// (a power of two).
 pub const SHARDS: u8 = 16;
 
-/// The name of the rows of a set or a long string. Never reused.
+/// The name of the rows of a set, a hash or a long string. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Oid(pub u128);
 
@@ -109,7 +113,7 @@ impl Prefix {
         k.extend_from_slice(&oid.0.to_be_bytes());
         k
     }
-    /// `<tag><oid>`: where an object's rows of one kind (`C`, `N` or `S`) begin.
+    /// `<tag><oid>`: where an object's rows of one kind (`C`, `H`, `N` or `S`) begin.
     pub fn object_rows(&self, tag: u8, oid: Oid) -> Vec<u8> {
         self.of_object(tag, oid, 0)
     }
@@ -117,12 +121,12 @@ impl Prefix {
     pub(crate) fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
         (self.key(tag, 0), self.key(tag + 1, 0))
     }
-    /// The object of a row (`C`, `N` or `S`).
+    /// The object of a row (`C`, `H`, `N` or `S`).
     pub fn decode_oid(&self, row: &[u8]) -> Option<Oid> {
         let at = usize::from(self.len) + 1;
         Some(Oid(u128::from_be_bytes(row.get(at..at + 16)?.try_into().ok()?)))
     }
-    /// `N <oid>`: the version and the cardinality of a set.
+    /// `N <oid>`: the version and the cardinality of a set or a hash.
     pub fn count(&self, oid: Oid) -> Vec<u8> {
         self.of_object(b'N', oid, 0)
     }

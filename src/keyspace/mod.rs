@@ -33,6 +33,9 @@
 //!   K <xxh3-64(key) BE><key>    -> record                                          types/record.rs
 //!   N <oid>                     -> i128 LE  version << 64 | cardinality
 //!   C <oid><n BE u32>           -> bytes    a piece of a long string
+//!   H <oid> 00 <hash><field>    -> value    a field of a hash                      types/hash/rows.rs
+//!   H <oid> 01 <number><n BE>   -> bytes    a piece of its long value
+//!   H <oid> 02 <ms BE><hash><field>         a field that expires                   types/hash/expiry.rs
 //!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta
 //!   X <shard><ms BE><hash><key>             expiry index
 //!   Z <shard>                   -> i64 LE   number of keys

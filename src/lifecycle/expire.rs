@@ -1,9 +1,11 @@
-//! Removes expired keys: active expiry. The lazy half is `object::open`, which treats them as absent.
+//! Removes expired keys, and expired fields of hashes: active expiry. The lazy half is `object::open`, which
+//! treats them as absent.
 //!
 //! The expiry index `X` is a hint; the record decides. A key is removed only in a transaction that reads its
 //! record serializably, finds the expiry that the index row states, and finds that it has passed. A row that
 //! the record does not confirm is stale, and only the row is removed. So several servers may sweep one
-//! database at once, even during writes and flushes.
+//! database at once, even during writes and flushes. The index also names a hash when the first of its fields
+//! may expire: `types::hash::expiry`.
 //!
 //! Idle cost: [`look`] reads one row per database, and one per shard of the databases that have any expiry,
 //! in one transaction. It must run about once a second, because another server may set a shorter expiry at
@@ -18,18 +20,22 @@ use crate::keyspace::keys::{Prefix, SHARDS};
 use crate::keyspace::life::Life;
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{RangeOptions, Read, Tx};
-use crate::types::object;
+use crate::types::{hash, object};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 /// The number of keys that one transaction removes.
 const BATCH: usize = 64;
+/// The number of fields of hashes that one transaction removes, and the bytes of their names.
+const FIELDS: (usize, usize) = (1024, 1 << 20);
 
 /// The result of a sweep.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Keys removed.
     pub removed: usize,
+    /// Fields of hashes removed, besides.
+    pub fields: usize,
     /// Index rows that no record confirmed.
     pub stale: usize,
     /// True if more may be due now: the limit was reached, or a conflict got in the way.
@@ -117,6 +123,7 @@ pub async fn sweep(
 impl Swept {
     fn add(&mut self, other: Swept) {
         self.removed += other.removed;
+        self.fields += other.fields;
         self.stale += other.stale;
         self.more |= other.more;
     }
@@ -188,10 +195,15 @@ async fn try_remove(
         life: Life::default(),
     };
     let mut done = Swept::default();
+    let each = |all: usize| all.div_ceil(rows.len());
     for row in rows {
-        match remove_key(&s, row).await? {
-            true => done.removed += 1,
-            false => done.stale += 1,
+        match remove_row(&s, row, (each(FIELDS.0), each(FIELDS.1))).await? {
+            Removed::Key => done.removed += 1,
+            Removed::Stale => done.stale += 1,
+            Removed::Fields { removed, more } => {
+                done.fields += removed;
+                done.more |= more;
+            }
         }
     }
     let messages = outbox.take();
@@ -213,18 +225,34 @@ async fn try_remove(
     Ok(None)
 }
 
-/// True if the key was removed; false if only its index row or a ghost was.
-async fn remove_key(s: &Scope<'_>, row: &Bytes) -> Result<bool> {
+/// What a row of the index stood for.
+enum Removed {
+    /// A key.
+    Key,
+    /// Nothing, or a ghost.
+    Stale,
+    /// Fields of a hash; perhaps more have expired.
+    Fields { removed: usize, more: bool },
+}
+
+/// Removes the key of an index row, or up to `most` of its fields and about so many bytes of them.
+async fn remove_row(s: &Scope<'_>, row: &Bytes, most: (usize, usize)) -> Result<Removed> {
     let (ms, key) = s.db.decode_expiry(row).ok_or_else(corrupt)?;
-    let mut slot = object::open(s, &key, Read::Serializable).await?;
-    let due = slot.stored_expiry() == Some(ms) && ms <= s.now;
-    if !due {
+    let mut slot = object::open_members(s, &key).await?;
+    if ms > s.now || !slot.times().contains(&Some(ms)) {
         s.tx.clear(row)?;
-    } else if slot.ghost().is_some() {
-        object::clear_ghost(s, &mut slot)?;
-        return Ok(false);
-    } else {
-        object::remove(s, &mut slot)?;
+        return Ok(Removed::Stale);
     }
-    Ok(due)
+    if slot.stored_expiry().is_none_or(|at| at > s.now) {
+        return Ok(match hash::expiry::sweep(s, &mut slot, most).await? {
+            hash::expiry::Swept::Key => Removed::Key,
+            hash::expiry::Swept::Fields { removed, more } => Removed::Fields { removed, more },
+        });
+    }
+    if slot.ghost().is_some() {
+        object::clear_ghost(s, &mut slot)?;
+        return Ok(Removed::Stale);
+    }
+    object::remove(s, &mut slot)?;
+    Ok(Removed::Key)
 }

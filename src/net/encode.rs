@@ -8,7 +8,7 @@
 //! encoder itself never waits.
 
 use crate::server::Protocol;
-use crate::server::reply::Reply;
+use crate::server::reply::{Drawn, Reply};
 use crate::server::unread::{Part, Strings, Text};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
@@ -37,8 +37,22 @@ enum Rest {
     /// Elements shared with other receivers, and the number already written.
     Shared(Arc<[Reply]>, usize),
     Pairs(IntoIter<(Reply, Reply)>, Option<Reply>),
+    /// Each pair as an array.
+    Twos(IntoIter<(Reply, Reply)>),
     Strings(Strings),
+    /// Random fields, and the number of elements already written.
+    Drawn(Box<Drawn>, Form, usize),
     Text(Text),
+}
+
+/// The elements of random fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Fields,
+    /// Fields and values in turn.
+    Flat,
+    /// Each field and its value as an array.
+    Twos,
 }
 
 /// Writes bulk strings until `out` holds `full` bytes. Returns whether all strings that have been read were
@@ -78,6 +92,19 @@ impl Rest {
                 *value = Some(next);
                 Some(key)
             }),
+            Rest::Twos(pairs) => pairs.next().map(|(one, other)| Reply::Array(vec![one, other])),
+            Rest::Drawn(drawn, form, at) => {
+                let nth = *at;
+                *at += 1;
+                match form {
+                    Form::Fields => drawn.get(nth).map(|[field, _]| Reply::Bulk(field.clone())),
+                    Form::Flat => {
+                        let part = |pair: &[Bytes; 2]| pair.get(nth % 2).cloned();
+                        drawn.get(nth / 2).and_then(part).map(Reply::Bulk)
+                    }
+                    Form::Twos => drawn.get(nth).map(|pair| Reply::bulks(pair.iter().cloned())),
+                }
+            }
             Rest::Strings(strings) => {
                 return match drain(strings, out, full) {
                     false => Next::Written,
@@ -147,7 +174,8 @@ impl Encoder {
         match self.stack.last_mut() {
             Some(Rest::Strings(strings)) => Some(Part::Strings(strings)),
             Some(Rest::Text(text)) => Some(Part::Text(text)),
-            Some(Rest::Items(_) | Rest::Shared(..) | Rest::Pairs(..)) | None => None,
+            Some(Rest::Items(_) | Rest::Shared(..) | Rest::Pairs(..) | Rest::Twos(_) | Rest::Drawn(..))
+            | None => None,
         }
     }
 
@@ -171,23 +199,20 @@ impl Encoder {
             Reply::Bool(b) if resp3 => out.extend_from_slice(if b { b"#t\r\n" } else { b"#f\r\n" }),
             Reply::Bool(b) => out.extend_from_slice(if b { b":1\r\n" } else { b":0\r\n" }),
             Reply::Array(items) => self.items(out, b'*', items),
-            Reply::Packed(strings) => {
-                head(out, b'*', strings.len());
-                self.stack.push(Rest::Strings((*strings).into()));
-            }
+            Reply::Packed(strings) => self.strings(out, b'*', strings.len() as u64, *strings),
+            Reply::Drawn(drawn) => self.drawn(out, resp3, drawn),
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
-                head(out, if resp3 && members.is_set() { b'~' } else { b'*' }, members.len());
-                self.stack.push(Rest::Strings((*members).into()));
+                let kind = if resp3 && members.is_set() { b'~' } else { b'*' };
+                self.strings(out, kind, members.len(), *members);
             }
-            Reply::Long(long) => {
-                head(out, b'$', long.len());
-                self.stack.push(Rest::Text((*long).into()));
+            Reply::Fields(fields) => {
+                let (map, n) = (fields.is_map(), fields.len());
+                let kind = if map && resp3 { b'%' } else { b'*' };
+                self.strings(out, kind, n << u64::from(map && !resp3), *fields);
             }
-            Reply::Dumped(payload) => {
-                head(out, b'$', payload.len());
-                self.stack.push(Rest::Text((*payload).into()));
-            }
+            Reply::Long(long) => self.text(out, long.len(), *long),
+            Reply::Dumped(payload) => self.text(out, payload.len(), *payload),
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
             Reply::Message(items) => {
                 head(out, if resp3 { b'>' } else { b'*' }, items.len());
@@ -195,6 +220,14 @@ impl Encoder {
             }
             Reply::Map(pairs) => {
                 head(out, if resp3 { b'%' } else { b'*' }, pairs.len() << usize::from(!resp3));
+                self.stack.push(Rest::Pairs(pairs.into_iter(), None));
+            }
+            Reply::Pairs(pairs) if resp3 => {
+                head(out, b'*', pairs.len());
+                self.stack.push(Rest::Twos(pairs.into_iter()));
+            }
+            Reply::Pairs(pairs) => {
+                head(out, b'*', 2 * pairs.len());
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
             Reply::Several(replies) => self.stack.push(Rest::Items(replies.into_iter())),
@@ -206,10 +239,29 @@ impl Encoder {
                 head(out, b'|', pairs.len());
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
-            Reply::Attributes(_) => {}
-            Reply::None => {}
+            Reply::Attributes(_) | Reply::None => {}
         }
         None
+    }
+
+    fn strings(&mut self, out: &mut BytesMut, kind: u8, n: u64, strings: impl Into<Strings>) {
+        head(out, kind, n);
+        self.stack.push(Rest::Strings(strings.into()));
+    }
+
+    fn text(&mut self, out: &mut BytesMut, len: u64, text: impl Into<Text>) {
+        head(out, b'$', len);
+        self.stack.push(Rest::Text(text.into()));
+    }
+
+    fn drawn(&mut self, out: &mut BytesMut, resp3: bool, drawn: Box<Drawn>) {
+        let (form, each) = match drawn.with_values() {
+            false => (Form::Fields, 1),
+            true if resp3 => (Form::Twos, 1),
+            true => (Form::Flat, 2),
+        };
+        head(out, b'*', drawn.len() * each);
+        self.stack.push(Rest::Drawn(drawn, form, 0));
     }
 
     fn items(&mut self, out: &mut BytesMut, kind: u8, items: Vec<Reply>) {
@@ -329,6 +381,11 @@ mod tests {
                 Reply::Map(vec![(bulk("a"), Reply::Int(1)), (bulk("b"), Reply::Nil)]),
                 "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n$-1\r\n",
                 "%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n_\r\n",
+            ),
+            (
+                Reply::Pairs(vec![(bulk("a"), Reply::Int(1)), (bulk("b"), Reply::Nil)]),
+                "*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n$-1\r\n",
+                "*2\r\n*2\r\n$1\r\na\r\n:1\r\n*2\r\n$1\r\nb\r\n_\r\n",
             ),
             (
                 Reply::Several(vec![Reply::Push(vec![bulk("a")]), Reply::Ok]),

@@ -3,6 +3,8 @@
 use crate::error::ReplyError;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
+pub(crate) use crate::types::hash::sample::Drawn;
+use crate::types::hash::stream::Fields;
 use crate::types::set::stream::Members;
 use crate::types::string::stream::Long;
 use bytes::Bytes;
@@ -31,17 +33,25 @@ pub enum Reply {
     Array(Vec<Reply>),
     /// An array of very many bulk strings, in one allocation, because freeing each takes long.
     Packed(Box<Packed>),
+    /// Random fields of a hash: an `Array`, or `Pairs` of fields and values. Each string is in memory once,
+    /// however often it was drawn.
+    Drawn(Box<Drawn>),
     /// Unordered distinct elements: an array in RESP2, `~` in RESP3.
     Set(Vec<Reply>),
     /// A `Set`, or an `Array` if it is no set, of bulk strings that are read while they are sent. Only if
     /// `Cx::may_stream`.
     Members(Box<Members>),
+    /// A `Map` of fields and values, or an array of either, that are read while they are sent. Only if
+    /// `Cx::may_stream`.
+    Fields(Box<Fields>),
     /// A bulk string that is read while it is sent. Only if `Cx::may_stream`.
     Long(Box<Long>),
     /// Like `Long`, for DUMP of a long string.
     Dumped(Box<Payload>),
     /// Pairs: a flat array in RESP2, `%` in RESP3.
     Map(Vec<(Reply, Reply)>),
+    /// Pairs: a flat array in RESP2, an array of arrays of two in RESP3.
+    Pairs(Vec<(Reply, Reply)>),
     /// A double: a bulk string in RESP2, `,` in RESP3.
     Double(f64),
     /// A boolean: 0/1 in RESP2, `#` in RESP3.
@@ -97,6 +107,9 @@ impl Reply {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
             Reply::Packed(strings) => 16 + strings.size() + 16 * strings.len(),
+            Reply::Drawn(drawn) => 16 + drawn.size() + 32 * drawn.len(),
+            // As for `Long`.
+            Reply::Fields(fields) => 16 + fields.size(),
             // Counted as if it were this receiver's alone, as in Redis.
             Reply::Message(items) => 16 + items.iter().map(Reply::weight).sum::<usize>(),
             Reply::Members(members) => 64 + members.held(),
@@ -104,7 +117,9 @@ impl Reply {
             // sent.
             Reply::Long(long) => long.len() as usize + 16,
             Reply::Dumped(payload) => payload.len() as usize + 16,
-            Reply::Map(m) => 16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>(),
+            Reply::Map(m) | Reply::Pairs(m) => {
+                16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>()
+            }
             _ => 16,
         }
     }

@@ -6,11 +6,12 @@
 //! value: 00 Ok             01 Simple len utf8    02 Error len utf8    03 Int i64          04 Bulk len bytes
 //!        05 Nil            06 NilArray           07 Array n value*    08 Set n value*     09 Map n (value value)*
 //!        0a Double bits    0b Bool u8            0c Verbatim len b.   0d Push n value*    0e None
+//!        0f Pairs n (value value)*
 //! ```
 //! The first byte is the format's version; lengths and numbers of elements are u32, all numbers little-endian. Tags are never
 //! reused.
 
-use super::reply::Reply;
+use super::reply::{Drawn, Reply};
 use crate::error::ReplyError;
 use bytes::{Buf, BufMut, Bytes};
 
@@ -18,7 +19,7 @@ const FORMAT: u8 = 1;
 /// The deepest nesting that is decoded. No command's reply has more than a few levels.
 const MAX_DEPTH: usize = 64;
 
-/// Encodes a reply. None if it has yet to be read ([`Reply::Members`], [`Reply::Long`]), or if only DEBUG
+/// Encodes a reply. None if it has yet to be read ([`Reply::Members`], [`Reply::Fields`], [`Reply::Long`]), or if only DEBUG
 /// returns its kind.
 pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(32);
@@ -52,21 +53,18 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
             put_length(out, 7, strings.len());
             strings.iter().for_each(|string| put_bytes(out, 4, string));
         }
+        Reply::Drawn(drawn) => put_drawn(out, drawn),
         Reply::Set(items) => put_items(out, 8, items)?,
         Reply::Members(_)
+        | Reply::Fields(_)
         | Reply::Long(_)
         | Reply::Dumped(_)
         | Reply::Several(_)
         | Reply::Message(_)
         | Reply::BigNumber(_)
         | Reply::Attributes(_) => return None,
-        Reply::Map(pairs) => {
-            put_length(out, 9, pairs.len());
-            for (key, value) in pairs {
-                put(out, key)?;
-                put(out, value)?;
-            }
-        }
+        Reply::Map(pairs) => put_pairs(out, 9, pairs)?,
+        Reply::Pairs(pairs) => put_pairs(out, 15, pairs)?,
         Reply::Double(d) => {
             out.put_u8(10);
             out.put_u64_le(d.to_bits());
@@ -95,6 +93,24 @@ fn put_items(out: &mut Vec<u8>, tag: u8, items: &[Reply]) -> Option<()> {
     items.iter().try_for_each(|item| put(out, item))
 }
 
+fn put_drawn(out: &mut Vec<u8>, drawn: &Drawn) {
+    put_length(out, if drawn.with_values() { 15 } else { 7 }, drawn.len());
+    for [field, value] in drawn.iter() {
+        put_bytes(out, 4, field);
+        if drawn.with_values() {
+            put_bytes(out, 4, value);
+        }
+    }
+}
+
+fn put_pairs(out: &mut Vec<u8>, tag: u8, pairs: &[(Reply, Reply)]) -> Option<()> {
+    put_length(out, tag, pairs.len());
+    pairs.iter().try_for_each(|(key, value)| {
+        put(out, key)?;
+        put(out, value)
+    })
+}
+
 /// Decodes a reply, whose strings share `raw`. None if [`encode`] did not write it.
 pub fn decode(raw: &Bytes) -> Option<Reply> {
     let mut rest = raw.clone();
@@ -119,7 +135,7 @@ fn value(raw: &mut Bytes, depth: usize) -> Option<Reply> {
         6 => Reply::NilArray,
         7 => Reply::Array(items(raw, depth, value)?),
         8 => Reply::Set(items(raw, depth, value)?),
-        9 => Reply::Map(items(raw, depth, |raw, depth| Some((value(raw, depth)?, value(raw, depth)?)))?),
+        9 => Reply::Map(items(raw, depth, pair)?),
         10 => Reply::Double(f64::from_bits(raw.try_get_u64_le().ok()?)),
         11 => Reply::Bool(match raw.try_get_u8().ok()? {
             0 => false,
@@ -129,8 +145,13 @@ fn value(raw: &mut Bytes, depth: usize) -> Option<Reply> {
         12 => Reply::Verbatim(bytes(raw)?),
         13 => Reply::Push(items(raw, depth, value)?),
         14 => Reply::None,
+        15 => Reply::Pairs(items(raw, depth, pair)?),
         _ => return None,
     })
+}
+
+fn pair(raw: &mut Bytes, depth: usize) -> Option<(Reply, Reply)> {
+    Some((value(raw, depth)?, value(raw, depth)?))
 }
 
 fn bytes(raw: &mut Bytes) -> Option<Bytes> {
@@ -183,6 +204,7 @@ mod tests {
                 many().prop_map(Reply::Set),
                 many().prop_map(Reply::Push),
                 prop::collection::vec((inner.clone(), inner.clone()), 0..6).prop_map(Reply::Map),
+                prop::collection::vec((inner.clone(), inner.clone()), 0..6).prop_map(Reply::Pairs),
             ]
         })
     }

@@ -1,11 +1,12 @@
 //! The parts of a reply that are read from the store while the client receives it: members known only by id,
-//! and long strings.
+//! fields of a large hash, and long strings.
 
 use super::Server;
 use crate::error::{Error, Result};
 use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
 use crate::server::clients::ClientHandle;
+use crate::types::hash::stream::Fields;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;
@@ -20,7 +21,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Strings {
     read: Packed,
-    unread: Option<Pieces>,
+    unread: Option<Source>,
+}
+
+/// Where the next strings are read.
+#[derive(Debug)]
+enum Source {
+    Members(Pieces),
+    Fields(Fields),
 }
 
 impl From<Packed> for Strings {
@@ -31,7 +39,13 @@ impl From<Packed> for Strings {
 
 impl From<Members> for Strings {
     fn from(members: Members) -> Self {
-        Strings { read: Packed::default(), unread: Some(Pieces::new(members)) }
+        Strings { read: Packed::default(), unread: Some(Source::Members(Pieces::new(members))) }
+    }
+}
+
+impl From<Fields> for Strings {
+    fn from(fields: Fields) -> Self {
+        Strings { read: Packed::default(), unread: Some(Source::Fields(fields)) }
     }
 }
 
@@ -42,7 +56,11 @@ impl Strings {
     }
     /// Whether all have been read.
     pub(crate) fn is_read(&self) -> bool {
-        self.unread.as_ref().is_none_or(Pieces::is_done)
+        match &self.unread {
+            Some(Source::Members(pieces)) => pieces.is_done(),
+            Some(Source::Fields(_)) => false,
+            None => true,
+        }
     }
 }
 
@@ -106,8 +124,15 @@ impl Part<'_> {
     /// If reading fails, nothing is lost.
     async fn read(&mut self, server: &Server) -> Result<()> {
         match self {
-            Part::Strings(Strings { read, unread: Some(pieces) }) => {
+            Part::Strings(Strings { read, unread: Some(Source::Members(pieces)) }) => {
                 pieces.next(&server.space.store, read).await
+            }
+            Part::Strings(Strings { read, unread: unread @ Some(Source::Fields(_)) }) => {
+                if let Some(Source::Fields(fields)) = unread {
+                    fields.next(read).await?;
+                }
+                unread.take_if(|_| read.is_empty());
+                Ok(())
             }
             Part::Text(Text { read, unread: unread @ Some(_) }) => {
                 *read = match unread.as_deref_mut() {

@@ -36,6 +36,7 @@ pub fn categories(row: &Entry) -> Vec<&'static str> {
         Group::Bitmap => Some("bitmap"),
         Group::HyperLogLog => Some("hyperloglog"),
         Group::Set => Some("set"),
+        Group::Hash => Some("hash"),
         Group::Generic => Some("keyspace").filter(|_| !["set", "connection"].iter().any(named)),
         Group::Connection => Some("connection"),
         Group::Transactions => Some("transaction"),

@@ -35,6 +35,10 @@ pub enum Makes {
     Added,
     /// The first key's set with members removed.
     Removed,
+    /// The first key's hash with the fields set that follow it, each with its value.
+    FieldsSet,
+    /// The first key's hash without the fields that follow it.
+    FieldsRemoved,
     /// A copy of the first key's value under the second key, in the database that the options name.
     Copy,
     /// The first key's value in the database that the second argument names.
@@ -110,6 +114,32 @@ pub enum Secrets {
     Options,
     /// Those of the command line that begins at this index.
     Line(usize),
+}
+
+/// The fields of the first key's hash that a call names, from its second argument on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fields {
+    /// None.
+    None,
+    /// One.
+    One,
+    /// All arguments.
+    All,
+    /// Every second argument: values alternate with them.
+    Alternate,
+}
+
+impl Fields {
+    /// The fields in `argv`.
+    pub(crate) fn of(self, argv: &[Bytes]) -> impl Iterator<Item = &Bytes> {
+        let (end, step) = match self {
+            Fields::None => (2, 1),
+            Fields::One => (3, 1),
+            Fields::All => (usize::MAX, 1),
+            Fields::Alternate => (usize::MAX, 2),
+        };
+        argv.get(2..argv.len().min(end)).unwrap_or_default().iter().step_by(step)
+    }
 }
 
 impl Row {

@@ -12,7 +12,7 @@ mod variable;
 pub mod words;
 
 pub use categories::{CATEGORIES, categories};
-pub use effects::{Channels, Count, Effect, Makes, Secrets};
+pub use effects::{Channels, Count, Effect, Fields, Makes, Secrets};
 pub use flags::Flags;
 pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
@@ -30,6 +30,8 @@ pub enum Group {
     HyperLogLog,
     /// Sets.
     Set,
+    /// Hashes.
+    Hash,
     /// Any key.
     Generic,
     /// Connection.
@@ -100,6 +102,8 @@ pub struct Row {
     pub(crate) makes: Makes,
     /// All arguments from the second on are members of the first one's set.
     pub(crate) names_members: bool,
+    /// The fields of the first argument's hash that it names.
+    pub(crate) fields: Fields,
     /// The position of the number that it asks for.
     pub(crate) count: Count,
     /// Its effect on its connection.
@@ -130,6 +134,7 @@ impl Row {
             channels: Channels::None,
             makes: Makes::Little,
             names_members: false,
+            fields: Fields::None,
             count: Count::None,
             effect: Effect::None,
             form: Form::Plain,
@@ -190,6 +195,10 @@ impl Row {
     /// Marks it as naming members of the first argument's set.
     pub(crate) const fn names_members(self) -> Row {
         Row { names_members: true, ..self }
+    }
+    /// Sets the fields that it names.
+    pub(crate) const fn fields(self, fields: Fields) -> Row {
+        Row { fields, ..self }
     }
     /// Sets the position of the number that it asks for.
     pub(crate) const fn count(self, count: Count) -> Row {

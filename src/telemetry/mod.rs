@@ -49,6 +49,8 @@ pub struct Telemetry {
     pub(crate) output: Count,
     /// Keys removed because they had expired.
     pub expired: Count,
+    /// Fields of hashes removed because they had expired, without those that went with their key.
+    pub expired_fields: Count,
     /// Keys that read commands found.
     pub hits: Count,
     /// Keys that read commands did not find.
@@ -109,6 +111,7 @@ impl Telemetry {
             input: Count::default(),
             output: Count::default(),
             expired: Count::default(),
+            expired_fields: Count::default(),
             hits: Count::default(),
             misses: Count::default(),
             repeats: Count::default(),
@@ -193,9 +196,10 @@ impl Telemetry {
     pub(crate) fn on_write(&self, n: usize) {
         self.output.add(n as u64);
     }
-    /// Records that `n` expired keys were removed.
-    pub(crate) fn on_expired(&self, n: u64) {
-        self.expired.add(n);
+    /// Records that so many expired keys and expired fields of hashes were removed.
+    pub(crate) fn on_expired(&self, keys: u64, fields: u64) {
+        self.expired.add(keys);
+        self.expired_fields.add(fields);
     }
     /// Records the lookups of a unit that was answered.
     pub(crate) fn on_lookups(&self, lookups: Lookups) {
@@ -240,6 +244,7 @@ impl Telemetry {
             &self.input,
             &self.output,
             &self.expired,
+            &self.expired_fields,
             &self.hits,
             &self.misses,
             &self.repeats,

@@ -117,6 +117,7 @@ fn figures(t: &Telemetry) -> Vec<Figure> {
         f("input_bytes", "Bytes read from clients.", t.input.get()),
         f("output_bytes", "Bytes written to clients.", t.output.get()),
         f("expired_keys", "Keys removed because they had expired.", t.expired.get()),
+        f("expired_subkeys", "Fields of hashes removed because they had expired.", t.expired_fields.get()),
         f("keyspace_hits", "Keys that read commands found.", t.hits.get()),
         f("keyspace_misses", "Keys that read commands did not find.", t.misses.get()),
         f("idempotent_repeats", "Retries answered with the reply kept under an id.", t.repeats.get()),
@@ -229,7 +230,7 @@ mod tests {
         t.command(0, Duration::from_secs(40), true, Outcome::Failed);
         t.rejected(1);
         t.error("WRONGTYPE");
-        t.missing("hset");
+        t.missing("xadd");
         t.on_batch(3, Duration::from_millis(2));
         t.on_connect();
         t.offences.add(Offence::Password, Duration::ZERO);
@@ -243,7 +244,7 @@ mod tests {
             "tern_command_seconds_bucket{le=\"+Inf\",command=\"get\"} 2",
             "tern_commands_failed_total{command=\"get\"} 1",
             "tern_commands_rejected_total{command=\"client|id\"} 1",
-            "tern_commands_missing_total{command=\"hset\"} 1",
+            "tern_commands_missing_total{command=\"xadd\"} 1",
             "tern_errors_total{code=\"WRONGTYPE\"} 1",
             "tern_offences_total{kind=\"password\"} 1",
             "tern_batch_units_bucket{le=\"2.0\"} 0",

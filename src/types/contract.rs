@@ -50,6 +50,17 @@ pub(crate) trait Type: Sized {
     /// The object whose rows hold ids of the dictionary of members, which the collector must therefore read.
     fn interned(&self) -> Option<Oid>;
 
+    /// A time before which none of its elements expires by itself. None if no element expires. The expiry index
+    /// names the key at this time, so that a job calls `lifecycle::expire`.
+    fn due(&self) -> Option<u64> {
+        None
+    }
+    /// Whether some of its `n` elements exist, which their row `N` counts: elements may have expired and not
+    /// been removed yet.
+    fn has_any(&self, _: &Scope<'_>, n: u64, _: Read) -> impl Future<Output = Result<bool>> + Send {
+        std::future::ready(Ok(n > 0))
+    }
+
     /// The answer to OBJECT ENCODING.
     fn encoding(&self) -> &'static str;
     /// The answer to OBJECT REFCOUNT.
@@ -170,6 +181,14 @@ macro_rules! types {
             /// See [`Type::interned`].
             pub fn interned(&self) -> Option<Oid> {
                 match self { $($(#[cfg($cfg)])? Value::$name(value) => value.interned()),+ }
+            }
+            /// See [`Type::due`].
+            pub fn due(&self) -> Option<u64> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.due()),+ }
+            }
+            /// See [`Type::has_any`].
+            pub async fn has_any(&self, s: &Scope<'_>, n: u64, read: Read) -> Result<bool> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.has_any(s, n, read).await),+ }
             }
             /// See [`Type::encoding`].
             pub fn encoding(&self) -> &'static str {

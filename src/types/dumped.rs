@@ -4,6 +4,9 @@
 use super::string::Str;
 use bytes::Bytes;
 
+/// A field of a hash with its value, and when it expires: in milliseconds since the Unix epoch.
+pub type Field = ([Bytes; 2], Option<u64>);
+
 /// A value as DUMP writes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dump {
@@ -13,6 +16,10 @@ pub enum Dump {
     Set(Vec<Bytes>),
     /// A set of these integers, ascending.
     Integers(Vec<Bytes>),
+    /// A hash of these fields and values.
+    Hash(Vec<[Bytes; 2]>),
+    /// A hash of these fields, of which some expire.
+    Fields(Vec<Field>),
     /// Redis' files have no format for the type.
     Nothing,
 }
@@ -24,4 +31,8 @@ pub enum Dumped {
     Str(Bytes),
     /// Distinct members, at least one.
     Set(Vec<Bytes>),
+    /// Distinct fields with their values, at least one.
+    Hash(Vec<[Bytes; 2]>),
+    /// Distinct fields, at least one; some expire, perhaps in the past.
+    Fields(Vec<Field>),
 }

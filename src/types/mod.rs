@@ -9,6 +9,7 @@ pub(crate) mod abacus;
 pub(crate) mod audit;
 pub(crate) mod contract;
 pub(crate) mod dumped;
+pub mod hash;
 pub mod hyperloglog;
 pub(crate) mod lease;
 pub(crate) mod memo;
@@ -31,6 +32,7 @@ use prebuilt::{Object, Source};
 types! {
     Str(string::Str),
     Set(set::SetRep),
+    Hash(hash::HashRep),
     #[cfg(test)] Abacus(abacus::Abacus),
 }
 

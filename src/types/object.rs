@@ -31,6 +31,8 @@ use bytes::Bytes;
 
 /// The value of a ghost's row in the expiry index; a key's is empty.
 pub(crate) const GHOST_INDEXED: &[u8] = &[1];
+/// The value of a row in the expiry index for a key of which only elements expire then.
+pub(crate) const DUE_INDEXED: &[u8] = &[2];
 
 /// A key as one transaction sees it.
 #[derive(Debug, Clone)]
@@ -47,7 +49,7 @@ impl Slot {
         self.stored().filter(|_| self.live)
     }
     /// The record in the row, even if the key is past its expiry or the set was emptied.
-    fn stored(&self) -> Option<&Record> {
+    pub(crate) fn stored(&self) -> Option<&Record> {
         match &self.row {
             Some(Stored::Record(record)) => Some(record),
             Some(Stored::Ghost(_)) | None => None,
@@ -67,6 +69,10 @@ impl Slot {
     /// The expiry in the row, even of a key past it or of a ghost: for the expiry job.
     pub fn stored_expiry(&self) -> Option<u64> {
         self.row.as_ref()?.expire_at()
+    }
+    /// As [`Stored::times`].
+    pub(crate) fn times(&self) -> [Option<u64>; 2] {
+        self.row.as_ref().map_or([None; 2], Stored::times)
     }
     /// When the key expires, in ms since the epoch. None if it has no expiry or does not exist.
     pub(crate) fn expire_at(&self) -> Option<u64> {
@@ -117,7 +123,14 @@ pub async fn is_live(s: &Scope<'_>, record: &Record, read: Read) -> Result<bool>
         return Ok(false);
     }
     match record.value.counter() {
-        Some(oid) => Ok(count(s, oid, read).await?.cardinality() > 0),
+        Some(oid) => {
+            let n = count(s, oid, read).await?.cardinality();
+            if record.value.due().is_none() {
+                return Ok(n > 0);
+            }
+            // Every command contains this future, which few of them need.
+            Box::pin(record.value.has_any(s, n, read)).await
+        }
         None => Ok(true),
     }
 }
@@ -169,7 +182,7 @@ pub fn put(s: &Scope<'_>, slot: &mut Slot, value: Value, expire_at: Option<u64>)
     if !slot.live {
         s.notify(Events::NEW, "new", &slot.key);
     }
-    move_expiry(s, slot, expire_at, &[])?;
+    move_expiry(s, slot, [expire_at, record.value.due()], &[])?;
     s.changed(&slot.key);
     s.tx.set(&s.db.record(&slot.key), &record.encode())?;
     slot.row = Some(Stored::Record(record));
@@ -211,7 +224,7 @@ pub(crate) fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
 }
 
 fn clear_row(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
-    move_expiry(s, slot, None, &[])?;
+    move_expiry(s, slot, [None; 2], &[])?;
     s.tx.clear(&s.db.record(&slot.key))?;
     slot.row = None;
     Ok(())
@@ -221,7 +234,7 @@ fn clear_row(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
 /// serializable [`open`] in this transaction.
 pub(crate) fn put_ghost(s: &Scope<'_>, slot: &mut Slot, ghost: Ghost) -> Result<()> {
     remove(s, slot)?;
-    move_expiry(s, slot, Some(ghost.expire_at), GHOST_INDEXED)?;
+    move_expiry(s, slot, [Some(ghost.expire_at), None], GHOST_INDEXED)?;
     s.tx.set(&s.db.record(&slot.key), &ghost.encode())?;
     slot.row = Some(Stored::Ghost(ghost));
     Ok(())
@@ -233,10 +246,14 @@ pub(crate) fn clear_ghost(s: &Scope<'_>, slot: &mut Slot) -> Result<()> {
     if slot.ghost().is_some() { clear_row(s, slot) } else { Ok(()) }
 }
 
-/// Publishes that a key has expired, if its row is removed only now.
+/// Publishes that a key or all of its elements have expired, if its row is removed only now.
 fn notify_expired(s: &Scope<'_>, slot: &Slot) {
-    if !slot.live && slot.stored().and_then(|r| r.expire_at).is_some_and(|at| at <= s.now) {
+    let Some(record) = slot.stored().filter(|_| !slot.live) else { return };
+    if record.expire_at.is_some_and(|at| at <= s.now) {
         s.notify(Events::EXPIRED, "expired", &slot.key);
+    } else if record.value.due().is_some_and(|at| at <= s.now) {
+        s.notify(Events::HASH, "hexpired", &slot.key);
+        s.notify(Events::GENERIC, "del", &slot.key);
     }
 }
 
@@ -271,14 +288,21 @@ fn show_to_collector(s: &Scope<'_>, slot: &Slot, value: &Value) -> Result<()> {
     }
 }
 
-/// Moves the key's row in the expiry index to `to`, with `value`.
-fn move_expiry(s: &Scope<'_>, slot: &Slot, to: Option<u64>, value: &[u8]) -> Result<()> {
-    let from = slot.stored_expiry();
-    if let Some(ms) = from.filter(|_| from != to) {
+/// Moves the key's rows in the expiry index to the times `to` ([`Stored::times`]). `value`: of the row at the
+/// first of them.
+fn move_expiry(s: &Scope<'_>, slot: &Slot, to: [Option<u64>; 2], value: &[u8]) -> Result<()> {
+    let from = slot.times();
+    for ms in from.into_iter().flatten().filter(|ms| !to.contains(&Some(*ms))) {
         s.tx.clear(&s.db.expiry(ms, &slot.key))?;
     }
-    if let Some(ms) = to.filter(|_| from != to || slot.ghost().is_some()) {
-        s.tx.set(&s.db.expiry(ms, &slot.key), value)?;
+    let [old, _] = from;
+    let [new, _] = to;
+    for at in to.into_iter().flatten() {
+        let is_same = from.contains(&Some(at)) && (old == Some(at)) == (new == Some(at));
+        if !is_same || slot.ghost().is_some() {
+            let value = if new == Some(at) { value } else { DUE_INDEXED };
+            s.tx.set(&s.db.expiry(at, &slot.key), value)?;
+        }
     }
     Ok(())
 }

@@ -109,6 +109,8 @@ pub struct Object {
     oid: Oid,
     len: u64,
     sources: Vec<Source>,
+    /// A time before which none of its elements expires, if some do.
+    due: Option<u64>,
     /// For a set whose members were interned for it: the epoch in which they were.
     epoch: Option<u64>,
     /// The store's generation, set by the first step or when members were interned.
@@ -123,6 +125,14 @@ impl Object {
     /// Bytes of a string, members of a set.
     pub fn len(&self) -> u64 {
         self.len
+    }
+    /// The same object, none of whose elements expires before `due`.
+    pub(crate) fn with_due(self, due: Option<u64>) -> Self {
+        Object { due, ..self }
+    }
+    /// A time before which none of its elements expires, if some do.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.due
     }
     /// True if it has no bytes or members.
     pub(crate) fn is_empty(&self) -> bool {
@@ -196,7 +206,7 @@ impl<'a> Builder<'a> {
     /// to take the object over after the last step; make it far longer than the command is retried.
     pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let oid = space.fresh.oid();
-        let object = Object { db, oid, len: 0, sources, epoch: None, generation: None };
+        let object = Object { db, oid, len: 0, sources, due: None, epoch: None, generation: None };
         Builder { space, lease_ms, object, begun: false }
     }
 

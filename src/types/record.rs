@@ -3,6 +3,7 @@
 //! ```text
 //! 01 | tag u8 | flags u8 | revision u64 LE | [expiry ms u64 LE, if flags & 1] | payload
 //! tags 1, 2, 6, 7 a string (string/record.rs)   tags 3, 4, 5 a set (set/record.rs)
+//! tags 9, 10, 11, 20, 21 a hash (hash/record.rs)
 //! tag 8 a ghost, always with an expiry: swaps u64 LE
 //! ```
 //! The first byte is the version of the format. Tags are never reused. A ghost is not a key: it marks that a
@@ -48,6 +49,18 @@ impl Stored {
             Stored::Record(record) => record.expire_at,
             Stored::Ghost(ghost) => Some(ghost.expire_at),
         }
+    }
+}
+
+impl Stored {
+    /// The times at which the expiry index names the row: when it may be removed, and when the first of its
+    /// value's elements may expire.
+    pub fn times(&self) -> [Option<u64>; 2] {
+        let due = match self {
+            Stored::Record(record) => record.value.due(),
+            Stored::Ghost(_) => None,
+        };
+        [self.expire_at(), due]
     }
 }
 
@@ -155,7 +168,7 @@ mod tests {
     #[test]
     fn garbage_is_an_error() {
         for raw in
-            [&b""[..], b"\x01", b"\x02\x01\x00aaaaaaaa", b"\x01\x09\x00aaaaaaaa", b"\x01\x01\x01aaaaaaaa"]
+            [&b""[..], b"\x01", b"\x02\x01\x00aaaaaaaa", b"\x01\x63\x00aaaaaaaa", b"\x01\x01\x01aaaaaaaa"]
         {
             assert!(Stored::decode(Bytes::from_static(raw)).is_err());
         }

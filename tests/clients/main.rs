@@ -128,11 +128,12 @@ fn redis_cli_modes() {
 
 #[test]
 fn redis_cli_shows_messages() {
-    let server = tern(&[]);
-    if tool("redis-cli", &server, &[]).is_none() {
-        return;
-    }
     for flags in [&[][..], &["-3"]] {
+        // Its own server: the redis-cli that was ended before would count as a receiver for a moment.
+        let server = tern(&[]);
+        if tool("redis-cli", &server, &[]).is_none() {
+            return;
+        }
         let args = [flags, &["--csv", "SUBSCRIBE", "news", "weather"]].concat();
         let command = unbuffered(&server, &args);
         let expected = ["\"subscribe\",\"weather\",2", "\"message\",\"news\",\"hello\""];

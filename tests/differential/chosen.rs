@@ -1,5 +1,5 @@
-//! Replies that the server chooses: SPOP, SRANDMEMBER, RANDOMKEY, pages of SCAN and SSCAN; and DBSIZE, which
-//! may count expired keys.
+//! Replies that the server chooses: SPOP, SRANDMEMBER, HRANDFIELD, RANDOMKEY, pages of SCAN, SSCAN and HSCAN;
+//! and DBSIZE, which may count expired keys.
 //!
 //! In a transaction, redis-server runs [`lines`] in place of the line in the same EXEC, and [`is_valid`]
 //! checks Tern's reply by their replies. They also remove what Tern popped, so later replies can be compared.
@@ -13,7 +13,9 @@ use std::collections::BTreeSet;
 const ALL: &str = "10000000";
 /// A key that no template names: SMEMBERS of it shows an empty set in the protocol of the connection.
 const NOBODY: &str = "a key that is never made";
-/// The number of members that SSCAN may return at once because the set has a small form.
+/// A member, a key, or a field with its value if the line asks for values.
+pub type Element = (Vec<u8>, Option<Vec<u8>>);
+/// The number of elements that SSCAN and HSCAN may return at once because the value has a small form.
 const SMALL: usize = 512;
 
 /// The lines that redis-server runs in place of `argv`, to which Tern has answered `tern`.
@@ -26,7 +28,10 @@ pub fn lines(kind: Kind, argv: &Argv, tern: &Value) -> Vec<Argv> {
         (Kind::Pop, Some(popped)) if wanted(argv).is_some() => {
             vec![of(&[b"SCARD", &argv[1]]), with("SREM", popped), of(&[b"SMEMBERS", NOBODY.as_bytes()])]
         }
-        (Kind::Sample, Some(sample)) => vec![own, with("SMISMEMBER", sample)],
+        (Kind::Sample, _) => match elements(argv, tern).filter(|all| !all.is_empty()) {
+            Some(sample) => vec![own, with(checked_by(argv), names(&sample))],
+            None => vec![own],
+        },
         (Kind::RandomKey, Some(key)) => vec![own, of(&[b"EXISTS", &key[0]])],
         (Kind::Count, _) => vec![own, of(&[b"KEYS", b"*"])],
         (Kind::Scan, _) if starts(argv) && tern.items().is_some() => {
@@ -48,13 +53,12 @@ pub fn is_valid(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: b
             Some(form && popped.len() == count && removed.int() == Some(count as i64))
         }
         (Kind::Sample, [sample, found]) => {
-            let (ours, theirs) = (members(tern)?, members(sample)?);
-            let all = found.items()?.iter().all(|one| *one == Value::Int(1));
+            let (ours, theirs) = (elements(argv, tern)?, elements(argv, sample)?);
             Some(
                 alike(sample, tern)
                     && ours.len() == theirs.len()
                     && (may_repeat(argv) || unique(&ours))
-                    && all,
+                    && are_there(&ours, found),
             )
         }
         (Kind::RandomKey, [_, exists]) => Some(matches!(tern, Value::Bulk(_)) && *exists == Value::Int(1)),
@@ -63,8 +67,8 @@ pub fn is_valid(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: b
             Some((least..=most).contains(&tern.int()?))
         }
         (Kind::Scan, [_, everything]) => {
-            let (cursor, page) = page(tern)?;
-            let (_, everything) = self::page(everything)?;
+            let (cursor, page) = page(argv, tern)?;
+            let (_, everything) = self::page(argv, everything)?;
             let all: BTreeSet<_> = everything.into_iter().collect();
             let found: BTreeSet<_> = page.iter().cloned().collect();
             let whole = cursor != b"0" || found == all;
@@ -77,8 +81,8 @@ pub fn is_valid(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: b
     }
 }
 
-/// Whether a page of Tern's may have this length. SCAN never returns more than COUNT; SSCAN neither, except
-/// for small sets.
+/// Whether a page of Tern's may have this length. SCAN never returns more than COUNT; SSCAN and HSCAN neither,
+/// except for small values.
 pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
     let options = &argv[place(argv) + 1..];
     let word = |name: &str| {
@@ -94,7 +98,7 @@ pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
         && (ended || word("MATCH").is_some() || length == count)
 }
 
-/// The position of the cursor in a line of SCAN or SSCAN.
+/// The position of the cursor in a line of SCAN, SSCAN or HSCAN.
 pub fn place(argv: &Argv) -> usize {
     if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 }
 }
@@ -104,19 +108,55 @@ pub fn starts(argv: &Argv) -> bool {
     argv.get(place(argv)).is_some_and(|cursor| cursor == b"0")
 }
 
-/// The cursor and names of a page.
-pub fn page(value: &Value) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+/// The cursor and elements of a page.
+pub fn page(argv: &Argv, value: &Value) -> Option<(Vec<u8>, Vec<Element>)> {
     let [cursor, items] = value.items()? else { return None };
-    Some((cursor.bytes()?.to_vec(), members(items)?))
+    Some((cursor.bytes()?.to_vec(), elements(argv, items)?))
 }
 
-/// Whether SRANDMEMBER may return a member twice.
+/// The elements of a reply, or of a page.
+pub fn elements(argv: &Argv, value: &Value) -> Option<Vec<Element>> {
+    let named = |name: &str| argv[0].eq_ignore_ascii_case(name.as_bytes());
+    if !(named("HSCAN") || named("HRANDFIELD") && argv.len() > 3) {
+        return Some(members(value)?.into_iter().map(|name| (name, None)).collect());
+    }
+    let items = value.items()?;
+    let flat: Vec<&Value> = match items.first() {
+        Some(Value::Array(_)) => items.iter().filter_map(Value::items).flatten().collect(),
+        _ => items.iter().collect(),
+    };
+    let pair = |pair: &[&Value]| Some((pair[0].bytes()?.to_vec(), Some(pair.get(1)?.bytes()?.to_vec())));
+    flat.chunks(2).map(pair).collect()
+}
+
+/// The names of elements.
+pub fn names(elements: &[Element]) -> Argv {
+    elements.iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// The command whose reply tells, for [`are_there`], which of several elements a key has.
+pub fn checked_by(argv: &Argv) -> &'static str {
+    if argv[0].eq_ignore_ascii_case(b"HRANDFIELD") { "HMGET" } else { "SMISMEMBER" }
+}
+
+/// Whether all elements are there, with their values.
+pub fn are_there(elements: &[Element], checked: &Value) -> bool {
+    let is_there = |((_, value), found): (&Element, &Value)| match (value, found) {
+        (Some(value), Value::Bulk(found)) => value == found,
+        (None, found) => matches!(found, Value::Bulk(_) | Value::Int(1)),
+        (Some(_), _) => false,
+    };
+    checked.items().is_some_and(|found| found.len() == elements.len())
+        && elements.iter().zip(checked.items().unwrap_or_default()).all(is_there)
+}
+
+/// Whether SRANDMEMBER or HRANDFIELD may return an element twice.
 pub fn may_repeat(argv: &Argv) -> bool {
     argv.get(2).is_some_and(|n| n.starts_with(b"-"))
 }
 
 /// Whether no element occurs twice.
-pub fn unique(all: &[Vec<u8>]) -> bool {
+pub fn unique<T: Ord>(all: &[T]) -> bool {
     all.iter().collect::<BTreeSet<_>>().len() == all.len()
 }
 

@@ -138,12 +138,32 @@ pub const DELIBERATE: &[Difference] = &[
 
 /// Commands whose replies have no order. For SORT this is the order of equal members and of unsorted ones:
 /// `sort.rs` compares defined orders.
-const UNORDERED: &[&str] =
-    &["SMEMBERS", "SINTER", "SUNION", "SDIFF", "KEYS", "COMMAND LIST", "SORT", "SORT_RO"];
+const UNORDERED: &[&str] = &[
+    "SMEMBERS",
+    "SINTER",
+    "SUNION",
+    "SDIFF",
+    "HGETALL",
+    "HKEYS",
+    "HVALS",
+    "KEYS",
+    "COMMAND LIST",
+    "SORT",
+    "SORT_RO",
+];
 
-/// Replies that say when a key expires, by the server's own clock, and their unit in milliseconds. The last
-/// two are times since the epoch.
-const CLOCKED: [(&str, i64); 4] = [("TTL", 1000), ("PTTL", 1), ("EXPIRETIME", 1000), ("PEXPIRETIME", 1)];
+/// Replies that say when a key or fields expire, by the server's own clock, and their unit in milliseconds. Those
+/// called EXPIRETIME are times since the epoch.
+const CLOCKED: [(&str, i64); 8] = [
+    ("TTL", 1000),
+    ("PTTL", 1),
+    ("EXPIRETIME", 1000),
+    ("PEXPIRETIME", 1),
+    ("HTTL", 1000),
+    ("HPTTL", 1),
+    ("HEXPIRETIME", 1000),
+    ("HPEXPIRETIME", 1),
+];
 
 /// Milliseconds since the epoch that only lines with an absolute expiry give a key: see `generate::expiry`.
 pub const ABSOLUTE: std::ops::Range<i64> = 4_000_000_000_000..4_200_000_000_000;
@@ -219,8 +239,10 @@ fn in_resp2(value: &Value) -> Value {
 }
 
 fn same_unordered(line: &[&str], redis: &Value, tern: &Value) -> bool {
+    // A field stays with its value.
+    let each = if is(line, "HGETALL") { 2 } else { 1 };
     let sorted = |v: &Value| {
-        let mut items = v.items().map(<[Value]>::to_vec)?;
+        let mut items: Vec<Vec<Value>> = v.items()?.chunks(each).map(<[Value]>::to_vec).collect();
         items.sort();
         Some(items)
     };
@@ -233,12 +255,20 @@ fn same_unordered(line: &[&str], redis: &Value, tern: &Value) -> bool {
 
 fn same_clock(line: &[&str], redis: &Value, tern: &Value, apart: u64) -> bool {
     let Some((name, unit)) = CLOCKED.iter().find(|(name, _)| is(line, name)) else { return false };
-    let (Some(a), Some(b)) = (redis.int(), tern.int()) else { return false };
-    if a < 0 || b < 0 || name.ends_with("EXPIRETIME") && ABSOLUTE.contains(&a.saturating_mul(*unit)) {
-        return false;
+    let same = |redis: &Value, tern: &Value| {
+        let (Some(a), Some(b)) = (redis.int(), tern.int()) else { return false };
+        if a < 0 || b < 0 || name.ends_with("EXPIRETIME") && ABSOLUTE.contains(&a.saturating_mul(*unit)) {
+            return a == b;
+        }
+        // Seconds are rounded: those of two times are up to a whole one further apart.
+        a.abs_diff(b) <= apart.div_ceil(*unit as u64)
+    };
+    match (redis, tern) {
+        (Value::Array(redis), Value::Array(tern)) => {
+            redis.len() == tern.len() && redis.iter().zip(tern).all(|(redis, tern)| same(redis, tern))
+        }
+        (redis, tern) => same(redis, tern),
     }
-    // Seconds are rounded: those of two times are up to a whole one further apart.
-    a.abs_diff(b) <= apart.div_ceil(*unit as u64)
 }
 
 /// Whether two expiry times in ms since the epoch, or -1 for a key without one, do not belong to the same

@@ -5,7 +5,7 @@ use crate::support::rng::Rng;
 use crate::support::server::{redis, tern};
 use crate::support::{env_number, say};
 
-/// Strings and sets of every encoding, random ones among them.
+/// Strings, sets and hashes of every encoding, random ones among them.
 fn fill(client: &mut Client, rng: &mut Rng) -> Vec<String> {
     let mut keys = Vec::new();
     let mut key = |name: &str| {
@@ -36,9 +36,12 @@ fn fill(client: &mut Client, rng: &mut Rng) -> Vec<String> {
             let argv: Vec<String> = ["SADD".into(), key(name)].into_iter().chain(members).collect();
             client.run(&argv);
         }
-        let words = (0..count).map(|n| format!("{} {n}", "member ".repeat(rng.below(12))));
-        let argv: Vec<String> = ["SADD".into(), key(name)].into_iter().chain(words).collect();
-        client.run(&argv);
+        let words: Vec<String> =
+            (0..count).map(|n| format!("{} {n}", "member ".repeat(rng.below(12)))).collect();
+        client.run(&[vec!["SADD".into(), key(name)], words.clone()].concat());
+        client.run(&[vec!["HSET".into(), key(name)], [words.clone(), words].concat()].concat());
+        let pairs = (0..2 * count).map(|n| (n * n).to_string());
+        client.run(&["HSET".into(), key(name)].into_iter().chain(pairs).collect::<Vec<_>>());
     }
     keys
 }
@@ -48,11 +51,15 @@ fn content(client: &mut Client, key: &str) -> Vec<Vec<u8>> {
     if !found.is_error() {
         return vec![found.bytes().unwrap().to_vec()];
     }
-    let members = client.run(&["SMEMBERS", key]).value;
-    let mut members: Vec<Vec<u8>> =
-        members.items().unwrap().iter().map(|m| m.bytes().unwrap().to_vec()).collect();
-    members.sort();
-    members
+    let (line, each) = match client.run(&["TYPE", key]).value.bytes() {
+        Some(b"hash") => ("HGETALL", 2),
+        _ => ("SMEMBERS", 1),
+    };
+    let found = client.run(&[line, key]).value;
+    let items: Vec<Vec<u8>> = found.items().unwrap().iter().map(|m| m.bytes().unwrap().to_vec()).collect();
+    let mut elements: Vec<Vec<Vec<u8>>> = items.chunks(each).map(<[_]>::to_vec).collect();
+    elements.sort();
+    elements.concat()
 }
 
 fn carry(from: &mut Client, to: &mut Client, keys: &[String]) {
@@ -85,7 +92,7 @@ fn values_move_to_redis_and_back() {
         let dumps = [&mut redis, &mut tern].map(|c| c.run(&["DUMP", key]).value.bytes().unwrap().to_vec());
         same += usize::from(dumps[0] == dumps[1]);
         packed += usize::from(dumps[0].get(1) == Some(&0xc3));
-        let table = dumps.iter().any(|payload| payload[0] == 2);
+        let table = dumps.iter().any(|payload| [2, 4].contains(&payload[0]));
         assert!(dumps[0] == dumps[1] || dumps[0][1] == 0xc3 || table, "{key}");
     }
     assert!(same > 140 && packed > 10, "{same} payloads are the same, {packed} are compressed");

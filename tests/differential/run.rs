@@ -1,6 +1,6 @@
 //! Runs a sequence on both servers and finds the first step whose replies differ.
 
-use crate::chosen;
+use crate::chosen::{self, Element};
 use crate::differences::{Comparison, DELIBERATE, PATIENCE, compare, times_differ};
 use crate::generate::{Argv, Kind, Step};
 use crate::late::{LAPSED, Late};
@@ -329,7 +329,7 @@ impl Both {
             let fits = |cursor: &[u8], length: usize| chosen::page_fits(argv, cursor, length);
             walk(&mut self.tern, argv, fits)
         });
-        let all = |found: &Result<Vec<Vec<u8>>, String>| found.clone().map(BTreeSet::from_iter);
+        let all = |found: &Result<Vec<Element>, String>| found.clone().map(BTreeSet::from_iter);
         // Redis may return a name twice; here it does not, because nothing changes meanwhile.
         let once = tern.as_ref().is_ok_and(|found| chosen::unique(found));
         if redis.is_ok() && all(&redis) == all(&tern) && once {
@@ -376,27 +376,27 @@ impl Both {
 
     fn sample(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
         let (redis, tern) = self.ask(at, argv)?;
-        let (Some(sample_r), Some(sample_t)) = (members(&redis.value), members(&tern.value)) else {
+        let elements = |value: &Value| chosen::elements(argv, value);
+        let (Some(sample_r), Some(sample_t)) = (elements(&redis.value), elements(&tern.value)) else {
             return self.compare_line(at, argv, &redis, &tern, tally);
         };
         tally.count(argv);
         let same_kind = std::mem::discriminant(&redis.value) == std::mem::discriminant(&tern.value);
         let distinct = chosen::may_repeat(argv) || chosen::unique(&sample_t);
         let fits = same_kind && sample_r.len() == sample_t.len() && distinct;
-        if !fits || !self.all_members(&argv[1], &sample_t) {
+        if !fits || !self.are_there(argv, &sample_t) {
             return Err(mismatch(at, argv, &redis, &format!("{tern:?}")));
         }
         Ok(())
     }
 
-    fn all_members(&mut self, key: &[u8], members: &[Vec<u8>]) -> bool {
-        if members.is_empty() {
+    fn are_there(&mut self, argv: &Argv, elements: &[Element]) -> bool {
+        if elements.is_empty() {
             return true;
         }
-        let mut argv = vec![b"SMISMEMBER".to_vec(), key.to_vec()];
-        argv.extend_from_slice(members);
-        let reply = self.redis.run(&argv).value;
-        reply.items().is_some_and(|items| items.iter().all(|i| *i == Value::Int(1)))
+        let mut check = vec![chosen::checked_by(argv).as_bytes().to_vec(), argv[1].clone()];
+        check.extend(chosen::names(elements));
+        chosen::are_there(elements, &self.redis.run(&check).value)
     }
 
     fn random_key(&mut self, at: usize, argv: &Argv, tally: &mut Tally) -> Outcome<()> {
@@ -466,11 +466,11 @@ fn walk(
     client: &mut Client,
     argv: &Argv,
     fits: impl Fn(&[u8], usize) -> bool,
-) -> Result<Vec<Vec<u8>>, String> {
+) -> Result<Vec<Element>, String> {
     let (mut found, mut line) = (Vec::new(), argv.clone());
     for _ in 0..100_000 {
         let reply = client.try_run(&line).map_err(|e| e.to_string())?.value;
-        let (cursor, names) = chosen::page(&reply).ok_or_else(|| format!("{reply:?}"))?;
+        let (cursor, names) = chosen::page(argv, &reply).ok_or_else(|| format!("{reply:?}"))?;
         if !fits(&cursor, names.len()) {
             return Err(format!("a page of {} before cursor {}", names.len(), text(&cursor)));
         }
@@ -524,6 +524,12 @@ fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
                     let mut all = members(&ask(&mut client, b"SMEMBERS")?).unwrap_or_default();
                     all.sort();
                     format!("{}: {}", all.len(), show(&all))
+                }
+                Some(b"hash") => {
+                    let all = members(&ask(&mut client, b"HGETALL")?).unwrap_or_default();
+                    let mut all: Vec<Argv> = all.chunks(2).map(<[Vec<u8>]>::to_vec).collect();
+                    all.sort();
+                    format!("{}: {}", all.len(), show(&all.concat()))
                 }
                 _ => format!("{:?}", ask(&mut client, b"GET")?),
             };

@@ -20,7 +20,7 @@ const WRITES: usize = 8;
 /// A walk: its subject and its command.
 struct Walk {
     line: &'static str,
-    /// Whether names are members of one set instead of keys.
+    /// Whether names are members of one set, or fields of one hash, instead of keys.
     members: bool,
     /// Which of the names that stay it finds.
     finds: fn(usize) -> bool,
@@ -35,18 +35,23 @@ const WALKS: &[Walk] = &[
     Walk { line: "SSCAN walked 0", members: true, finds: |_| true },
     Walk { line: "SSCAN walked 0 COUNT 37", members: true, finds: |_| true },
     Walk { line: "SSCAN walked 0 MATCH *7 COUNT 25", members: true, finds: |n| n % 10 == 7 },
+    Walk { line: "HSCAN walked 0", members: true, finds: |_| true },
+    Walk { line: "HSCAN walked 0 COUNT 37", members: true, finds: |_| true },
+    Walk { line: "HSCAN walked 0 MATCH *7 COUNT 25", members: true, finds: |n| n % 10 == 7 },
 ];
 
 impl Walk {
     fn write(&self, name: &str, n: usize) -> Argv {
         match (self.members, n % 3) {
+            (true, _) if self.line.starts_with('H') => words(&format!("HSET walked {name} {n}")),
             (true, _) => words(&format!("SADD walked {name}")),
             (false, 0) => words(&format!("SADD {name} x")),
             (false, _) => words(&format!("SET {name} v")),
         }
     }
     fn remove(&self, name: &str) -> Argv {
-        words(&if self.members { format!("SREM walked {name}") } else { format!("DEL {name}") })
+        let from = if self.line.starts_with('H') { "HDEL walked" } else { "SREM walked" };
+        words(&if self.members { format!("{from} {name}") } else { format!("DEL {name}") })
     }
     /// Fills both servers and walks over both in turn. Returns the names that each has found, with their
     /// counts.
@@ -92,8 +97,11 @@ fn page(client: &mut Client, argv: &Argv, in_multi: bool) -> (Vec<u8>, Vec<Strin
     } else {
         client.run(argv).value
     };
-    let (cursor, names) = chosen::page(&reply).unwrap_or_else(|| panic!("{argv:?}: {reply:?}"));
-    (cursor, names.into_iter().map(|name| String::from_utf8(name).expect("text")).collect())
+    let (cursor, elements) = chosen::page(argv, &reply).unwrap_or_else(|| panic!("{argv:?}: {reply:?}"));
+    (
+        cursor,
+        chosen::names(&elements).into_iter().map(|name| String::from_utf8(name).expect("text")).collect(),
+    )
 }
 
 #[test]
@@ -136,10 +144,17 @@ fn pages_have_count_elements() {
     let mut client = tern.client();
     let members: Vec<String> = (0..STAY).map(|n| format!("m:{n}")).collect();
     client.run(&[vec!["SADD".to_owned(), "walked".to_owned()], members].concat());
-    (1..STAY).for_each(|n| drop(client.run(&["SET", &format!("k:{n}"), "v"])));
-    for (line, count) in
-        [("SCAN 0", 10), ("SCAN 0 COUNT 37", 37), ("SSCAN walked 0", 10), ("SSCAN walked 0 COUNT 37", 37)]
-    {
+    (2..STAY).for_each(|n| drop(client.run(&["SET", &format!("k:{n}"), "v"])));
+    let pairs: Vec<String> = (0..STAY).flat_map(|n| [format!("m:{n}"), n.to_string()]).collect();
+    client.run(&[vec!["HSET".to_owned(), "k:1".to_owned()], pairs].concat());
+    for (line, count) in [
+        ("SCAN 0", 10),
+        ("SCAN 0 COUNT 37", 37),
+        ("SSCAN walked 0", 10),
+        ("SSCAN walked 0 COUNT 37", 37),
+        ("HSCAN k:1 0", 10),
+        ("HSCAN k:1 0 COUNT 37", 37),
+    ] {
         let (mut argv, mut pages) = (words(line), Vec::new());
         while pages.is_empty() || argv[chosen::place(&argv)] != b"0" {
             let (cursor, names) = page(&mut client, &argv, false);

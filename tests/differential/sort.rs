@@ -13,6 +13,13 @@ const STATE: &[&str] = &[
     "MSET v_a one v_bb two v_zz three v_10 ten",
     "MSET p5q 9 p12q 8 p0q 7",
     "SADD v_A member",
+    "HSET o_5 field 3 other x",
+    "HSET o_-3 field 1",
+    "HSET o_12 other 5",
+    "HSET o_0 field 1.5",
+    "HSET o_a field one",
+    "HSET o_bb field two",
+    "HSET o_-> field arrow",
 ];
 
 const LINES: &[&str] = &[
@@ -36,6 +43,11 @@ const LINES: &[&str] = &[
     "SORT numbers BY missing_* DESC",
     "SORT numbers BY w_*->field",
     "SORT numbers BY w_*->",
+    "SORT numbers BY o_*->field",
+    "SORT numbers BY o_*->field DESC GET # GET o_*->field GET o_*->other GET o_*->",
+    "SORT numbers BY o_*->other ALPHA GET o_*->other",
+    "SORT numbers BY o_*->other",
+    "SORT words ALPHA GET o_*->field GET v_*->field GET o_*->field->x",
     "SORT words",
     "SORT words ALPHA",
     "SORT words ALPHA DESC",

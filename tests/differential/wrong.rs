@@ -20,11 +20,28 @@ const LINES: u64 = 20;
 const SEED: u64 = 1;
 
 /// The state before each line: recreated after a line that may have changed it.
-const STATE: &[&str] = &["RESET", "FLUSHALL", "SET s hello", "SET n 1", "SADD set a b 1"];
+const STATE: &[&str] =
+    &["RESET", "FLUSHALL", "SET s hello", "SET n 1", "SADD set a b 1", "HSET hash s 1 n x"];
 
-/// Arguments of any command. `s`, `n` and `set` are keys; Redis prints text up to its first NUL.
-const WORDS: &[&str] =
-    &["s", "n", "set", "x", "", "0", "1", "-1", "2", "1.5", "9223372036854775808", "nan", "*", "a b", "x\0y"];
+/// Arguments of any command. `s`, `n`, `set` and `hash` are keys; Redis prints text up to its first NUL.
+const WORDS: &[&str] = &[
+    "s",
+    "n",
+    "set",
+    "hash",
+    "x",
+    "",
+    "0",
+    "1",
+    "-1",
+    "2",
+    "1.5",
+    "9223372036854775808",
+    "nan",
+    "*",
+    "a b",
+    "x\0y",
+];
 
 /// Commands that get only a wrong number of arguments, because of their effect on the oracle or on their
 /// connection.

@@ -26,6 +26,27 @@ pub const BY_HAND: &[(&str, Made)] = &[
     }),
     ("spop", |_| lines(&["SPOP set 50000", "SPOP set 9223372036854775807", "SPOP ints 100000"])),
     ("smembers", |_| lines(&["SMEMBERS set", "SMEMBERS ints"])),
+    ("hgetall", |_| lines(&["HGETALL hash"])),
+    ("hrandfield", |_| {
+        lines(&["HRANDFIELD hash -1000000", "HRANDFIELD hash 10000 WITHVALUES", "HRANDFIELD hash 100000"])
+    }),
+    ("hscan", scan_of_a_hash),
+    ("hset", |w| each_many(w.scale, "HSET", &["hash field:{} other", "made field:{} x", "made x {}"])),
+    ("hdel", |w| each_many(w.scale, "HDEL hash", &["field:{}", "none:{}"])),
+    ("hexpire", |w| fields_that_expire(w.scale, "HEXPIRE hash 100")),
+    ("hpexpire", |w| fields_that_expire(w.scale, "HPEXPIRE hash 100000 NX")),
+    ("hexpireat", |w| fields_that_expire(w.scale, "HEXPIREAT hash 9999999999 GT")),
+    ("hpexpireat", |w| fields_that_expire(w.scale, "HPEXPIREAT hash 9999999999999 LT")),
+    ("httl", |w| fields_that_expire(w.scale, "HTTL hash")),
+    ("hpttl", |w| fields_that_expire(w.scale, "HPTTL hash")),
+    ("hexpiretime", |w| fields_that_expire(w.scale, "HEXPIRETIME hash")),
+    ("hpexpiretime", |w| fields_that_expire(w.scale, "HPEXPIRETIME hash")),
+    ("hpersist", |w| fields_that_expire(w.scale, "HPERSIST hash")),
+    ("hgetdel", |w| fields_that_expire(w.scale, "HGETDEL hash")),
+    ("hgetex", |w| fields_that_expire(w.scale, "HGETEX hash EX 100")),
+    ("hsetex", |_| {
+        lines(&["HSETEX hash EX 100 FIELDS 2 field:1 a other b", "HSETEX made KEEPTTL FIELDS 1 a b"])
+    }),
     ("scan", scan),
     ("sscan", scan_of_a_set),
     ("keys", keys),
@@ -95,10 +116,19 @@ fn sort(w: &World) -> Vec<Script> {
         "SORT set ALPHA STORE made",
         "SORT ints BY nosort GET # GET key:* GET *",
         "SORT ints BY key:* LIMIT 0 10",
+        "SORT set BY hash->* GET hash*->field:1 GET *->* ALPHA",
     ]);
     scripts.push(Script::one(call("SORT ints BY nosort", [times(w.scale.many / 10, "GET #")])));
     scripts.push(Script::one(call("SORT ints LIMIT 0 1 BY nosort", [times(w.scale.many, "GET nosuch{}*")])));
     scripts.push(Script::one(call("SORT ints BY", [long("a*", w.scale.long)])));
+    scripts
+}
+
+/// A command on two fields, and on as many as a request may name.
+fn fields_that_expire(scale: Scale, head: &str) -> Vec<Script> {
+    let many = call(&format!("{head} FIELDS {}", scale.many), [times(scale.many, "field:{}")]);
+    let mut scripts = lines(&[&format!("{head} FIELDS 2 field:1 none")]);
+    scripts.push(Script::one(many));
     scripts
 }
 
@@ -118,6 +148,15 @@ fn scan_of_a_set(w: &World) -> Vec<Script> {
     let find = words(&format!("SSCAN made 0 MATCH *{}b COUNT 1000", "a".repeat(40_000)));
     scripts.push(Script::one(add).then(find));
     scripts.push(Script::one(call("SSCAN set 0 COUNT 100000 MATCH", [long("[a-y]*", w.scale.long)])));
+    scripts
+}
+
+fn scan_of_a_hash(w: &World) -> Vec<Script> {
+    let hard = stars(50);
+    let mut scripts =
+        lines(&["HSCAN hash 0 COUNT 9223372036854775807", "HSCAN hash 0 COUNT 1000000 NOVALUES"]);
+    scripts.push(Script::one(words(&format!("HSCAN hash 0 MATCH {hard} COUNT 9223372036854775807"))));
+    scripts.push(Script::one(call("HSCAN hash 0 COUNT 100000 MATCH", [long("[a-y]*", w.scale.long)])));
     scripts
 }
 
@@ -169,7 +208,7 @@ fn restore(w: &World) -> Vec<Script> {
         let payload = w.dumped(key);
         Script::one(call("RESTORE made 0", [payload]).into_iter().chain(words("REPLACE")).collect::<Call>())
     };
-    vec![of("set"), of("ints"), of("dense"), of("hll")]
+    vec![of("set"), of("ints"), of("hash"), of("dense"), of("hll")]
 }
 
 /// Publishes to itself, through many patterns.
@@ -325,6 +364,8 @@ fn exec(w: &World) -> Vec<Script> {
     .collect();
     scripts.extend([
         of(20, "SMEMBERS set"),
+        of(5, "HGETALL hash"),
+        of(n, "HSET made {} x"),
         of(5, "GET dense"),
         of(50, "SRANDMEMBER set -100000"),
         of(20, "KEYS *"),
@@ -338,6 +379,7 @@ fn idempotent(w: &World) -> Vec<Script> {
     let of = |n: usize, line: &str| Script::one(words(&format!("IDEMPOTENT an-id-of-its-own:{n} {line}")));
     let mut scripts: Vec<Script> = [
         "SMEMBERS set",
+        "HGETALL hash",
         "GET dense",
         "GET sparse",
         "KEYS *",

@@ -38,13 +38,14 @@ impl Scale {
 }
 
 /// The values that commands are applied to.
-pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hll", "counter", "absent"];
+pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hash", "hll", "counter", "absent"];
 /// Those of them that `SIZES` compares.
 const SIZES: &[(&str, &str)] = &[
     ("sparse", "STRLEN"),
     ("dense", "STRLEN"),
     ("set", "SCARD"),
     ("ints", "SCARD"),
+    ("hash", "HLEN"),
     ("hll", "STRLEN"),
     ("counter", "GET"),
 ];
@@ -82,6 +83,7 @@ impl World {
         for from in (0..scale.members).step_by(20_000) {
             run(&mut client, call("SADD set", [times_from(from, 20_000, "member:{}")]));
             run(&mut client, call("SADD ints", [times_from(from, 20_000, "1{}7")]));
+            run(&mut client, call("HSET hash", [times_from(from, 20_000, "field:{} value:{}")]));
         }
         run(&mut client, call("PFADD hll", [times(20_000, "{}")]));
         run(&mut client, call("SET counter 7", []));

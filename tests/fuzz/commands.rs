@@ -18,6 +18,8 @@ const WORDS: &[&str] = &[
     "big",
     "hll",
     "bits",
+    "h",
+    "bigh",
     "none",
     "",
     "0",
@@ -63,6 +65,9 @@ const WORDS: &[&str] = &[
     "TYPE",
     "string",
     "set",
+    "hash",
+    "h->a",
+    "*->b",
     "BY",
     "LIMIT",
     "ASC",
@@ -70,6 +75,8 @@ const WORDS: &[&str] = &[
     "ALPHA",
     "STORE",
     "WITHSCORES",
+    "WITHVALUES",
+    "NOVALUES",
     "REPLACE",
     "ABSTTL",
     "FREQ",
@@ -135,9 +142,19 @@ impl Asked {
 
     /// Restores what commands have removed.
     pub async fn fill(&mut self, large: usize) {
-        for line in ["SET k 12", "SADD s a b 3", "PFADD hll a b c", "SETBIT bits 77 1", "SADD big 1 2 3"] {
+        for line in [
+            "SET k 12",
+            "SADD s a b 3",
+            "PFADD hll a b c",
+            "SETBIT bits 77 1",
+            "SADD big 1 2 3",
+            "HSET h k 1 s 2 big x",
+        ] {
             self.rig.line(line).await;
         }
+        let pairs = (0..2 * large).map(|n| format!("m{n}"));
+        let argv = ["HSET", "bigh", "k", "5"].map(String::from);
+        self.rig.run(&argv.into_iter().chain(pairs).collect::<Vec<String>>()).await;
         let many = (0..large).map(|n| format!("m{n}"));
         self.rig.run(&["SADD".into(), "big".into()].into_iter().chain(many).collect::<Vec<String>>()).await;
     }
@@ -170,7 +187,7 @@ impl Asked {
         while argv.len() < many {
             argv.push(match choices.below(6) {
                 0 => mutant(choices, &self.words),
-                1 => self.words[choices.below(6)].clone(),
+                1 => self.words[choices.below(8)].clone(),
                 _ => self.words[choices.below(self.words.len())].clone(),
             });
         }
@@ -186,7 +203,14 @@ fn is_costly(argv: &[Vec<u8>]) -> bool {
     let name = argv[0].as_slice();
     let far = matches!(
         name,
-        b"setrange" | b"setbit" | b"bitfield" | b"srandmember" | b"spop" | b"config" | b"lolwut"
+        b"setrange"
+            | b"setbit"
+            | b"bitfield"
+            | b"srandmember"
+            | b"hrandfield"
+            | b"spop"
+            | b"config"
+            | b"lolwut"
     );
     far && argv.iter().skip(1).filter_map(number).any(|n| n.unsigned_abs() > 1 << 20)
 }

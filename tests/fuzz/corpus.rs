@@ -14,6 +14,7 @@ use tern::lifecycle::dump;
 use tern::server::reply::Reply;
 use tern::server::reply_codec;
 use tern::types::Value;
+use tern::types::hash::HashRep;
 use tern::types::hyperloglog::HyperLogLog;
 use tern::types::record::{Ghost, Record};
 use tern::types::set::SetRep;
@@ -66,8 +67,15 @@ pub fn payloads() -> Vec<Vec<u8>> {
         dump::of_set(&members(5)),
         dump::of_set(&members(200)),
         dump::of_integers(&integers),
+        dump::of_hash(&members(6).chunks(2).map(|two| [two[0].clone(), two[1].clone()]).collect::<Vec<_>>()),
     ];
-    for body in [squeezed, listpack] {
+    // Hashes in the forms of several versions: listpack, ziplist, zipmap.
+    let [listpack_hash, ziplist, zipmap]: [&[u8]; 3] = [
+        b"\x10\x0d\x0d\x00\x00\x00\x02\x00\x81a\x02\xc1\x00\x02\xff\x0a\x00",
+        b"\x0d\x18\x18\x00\x00\x00\x12\x00\x00\x00\x04\x00\x00\x01a\x03\xf2\x02\x01b\x03\x03two\xff\x09\x00",
+        b"\x09\x0f\x02\x01a\x01\x001\x01b\x03\x01two!\xff\x06\x00",
+    ];
+    for body in [squeezed, listpack, listpack_hash.into(), ziplist.into(), zipmap.into()] {
         let sealed = crc64(&body).to_le_bytes();
         all.push([body, sealed.to_vec()].concat());
     }
@@ -84,6 +92,11 @@ pub fn records() -> Vec<Vec<u8>> {
         Value::Set(raw),
         Value::Set(ints),
         Value::Set(SetRep::Chunked(Oid(u128::MAX))),
+        Value::Hash(HashRep::Listpack(Bytes::from_static(b"\x01\0a\x02\0bc\0\0\0\0"))),
+        Value::Hash(HashRep::Rows { oid: Oid(9), is_small: true, due: None }),
+        Value::Hash(HashRep::Rows { oid: Oid(10), is_small: false, due: None }),
+        Value::Hash(HashRep::Rows { oid: Oid(11), is_small: true, due: Some(1 << 40) }),
+        Value::Hash(HashRep::Rows { oid: Oid(12), is_small: false, due: Some(1 << 40) }),
     ];
     let record = |(n, value): (usize, Value)| {
         Record { revision: n as u64, expire_at: (n % 2 == 0).then_some(1 << 40), value }.encode()
@@ -126,6 +139,7 @@ pub fn replies() -> Vec<Vec<u8>> {
         Reply::Int(7),
         Reply::Double(0.5),
         Reply::Map(vec![(bulk(), Reply::NilArray)]),
+        Reply::Pairs(vec![(bulk(), Reply::Int(2))]),
         nested,
     ];
     all.iter().filter_map(reply_codec::encode).collect()
@@ -204,6 +218,8 @@ pub fn row_keys() -> Vec<Vec<u8>> {
         db.chunk(Oid(9), 77),
         db.delta(Oid(9), 78),
         db.count(Oid(9)),
+        db.field(Oid(9), b"field"),
+        db.field_piece(Oid(9), 1 << 40, 3),
         db.expiry(1 << 40, b"key"),
         db.key_count(1),
         root::lane(1, 2),

@@ -49,6 +49,18 @@ const LINES: &[&str] = &[
     "RENAME renamed words",
     "COPY numbers copied REPLACE",
     "DUMP ints",
+    "HGET small a",
+    "HSET small b 2",
+    "HGETALL fields",
+    "HGET fields field:7",
+    "HSET fields field:8 x new y",
+    "HDEL fields field:9 long nobody",
+    "HINCRBY fields number 1",
+    "HLEN fields",
+    "HRANDFIELD fields -3 WITHVALUES",
+    "HSCAN fields 0 COUNT 50",
+    "COPY fields copied REPLACE",
+    "DUMP fields",
     "PFCOUNT hll",
     "BITOP OR made long plain",
     "BITOP DIFF made long plain n",
@@ -80,7 +92,11 @@ async fn populated() -> Rig {
         let argv = ["SADD".to_owned(), key.into()].into_iter().chain(members.iter().cloned());
         rig.run(&argv.collect::<Vec<_>>()).await;
     }
+    let pairs: Vec<String> = (0..300).flat_map(|n| [format!("field:{n}"), n.to_string()]).collect();
+    rig.run(&["HSET".to_owned(), "fields".into()].into_iter().chain(pairs).collect::<Vec<_>>()).await;
+    rig.run(&["HSET", "fields", "long", &"x".repeat(40_000), "longer", &"y".repeat(70_000)]).await;
     for line in [
+        "HSET small a 1 number 7",
         "SADD words one two three",
         "SELECT 5",
         "SET gone v",
@@ -145,10 +161,10 @@ fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
         // Idempotency records and their sizes.
         b't' => (key.slice(..key.len().min(2)), None),
         0x80.. => {
-            // A database's rows begin with its prefix, mostly of two bytes; those of sets have their kind
-            // after the object's id.
-            let set_row = key.get(19).copied().filter(|_| key[2] == b'S');
-            (key.slice(..key.len().min(3)), set_row)
+            // A database's rows begin with its prefix, mostly of two bytes; those of sets and hashes have
+            // their kind after the object's id.
+            let kind = key.get(19).copied().filter(|_| [b'H', b'S'].contains(&key[2]));
+            (key.slice(..key.len().min(3)), kind)
         }
         _ => (key.slice(..1), None),
     };

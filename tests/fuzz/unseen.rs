@@ -17,7 +17,8 @@ pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 /// Why damage is undetectable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unseen {
-    /// The bytes of a string, the members of a small set, and the revision are stored only in the record.
+    /// The bytes of a string, the members of a small set, the fields of a small hash, and the revision are
+    /// stored only in the record; the value of a field of a large hash only in its row or pieces.
     Value,
     /// The ids of a set are stored only in its chunks and deltas; their number is stored twice.
     Members,
@@ -129,7 +130,7 @@ fn is_no_garbage(sound: &Rows, key: &Bytes, before: Option<&Bytes>) -> bool {
     let Some(Garbage::Object(db, oid) | Garbage::Building(db, oid)) = root::decode_garbage(key) else {
         return false;
     };
-    before.is_none() && [b'C', b'N', b'S'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
+    before.is_none() && [b'C', b'H', b'N', b'S'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
 }
 
 fn has(rows: &Rows, prefix: &[u8]) -> bool {
@@ -163,6 +164,14 @@ fn below_a_prefix(
             (Unseen::Value, same && times)
         }
         [b'C', ..] => (Unseen::Zeroes, before.is_some()),
+        [b'H', rest @ ..] => {
+            let (before, after) = both()?;
+            let same = match rest.get(16)? {
+                0 => before.first() == Some(&0) && after.first() == Some(&0),
+                _ => before.len() == after.len(),
+            };
+            (Unseen::Value, same)
+        }
         [b'N', ..] => {
             let (before, after) = both()?;
             (Unseen::Version, after.len() == 16 && before[..8] == after[..8])

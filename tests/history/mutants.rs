@@ -113,6 +113,14 @@ fn watched_expiring() -> Vec<(&'static str, Plan)> {
     ]
 }
 
+/// Reads of a field of a hash do not conflict.
+pub struct NoFieldConflict;
+impl Tamper for NoFieldConflict {
+    fn read(&self, key: &[u8], read: Read) -> Read {
+        if tag(key) == b'H' { Read::Snapshot } else { read }
+    }
+}
+
 /// Each mutation, with a plan under which it should show.
 pub fn all() -> Vec<(&'static str, Plan)> {
     let pinned = |plan: Plan| Plan { embedded: true, ..plan };
@@ -151,6 +159,11 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             "a watched set is compared without a conflict",
             with(&[Group::WatchedSets], Arc::new(NoCountConflict)),
         ),
+        (
+            "a watched hash is compared without a conflict",
+            with(&[Group::WatchedHashes], Arc::new(NoCountConflict)),
+        ),
+        ("a field of a hash is read without a conflict", with(&[Group::Hashes], Arc::new(NoFieldConflict))),
         ("PERSIST does not conflict with what expires", with(&[Group::Expiring], Arc::new(NoReadConflict))),
         ("a long string is read without a conflict", with(&[Group::Long], Arc::new(NoReadConflict))),
         ("a long string's last piece is forgotten", with(&[Group::Long], Arc::new(PieceUnseen))),

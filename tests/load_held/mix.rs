@@ -100,6 +100,38 @@ const LINES: &[(usize, &str)] = &[
     (1, "SMEMBERS $L"),
     (2, "SCARD $L"),
     (1, "UNLINK $L"),
+    (12, "HSET $q $m $v $m $v"),
+    (2, "HMSET $q $m $v"),
+    (2, "HSET $q $m $V"),
+    (3, "HSETNX $q $m $v"),
+    (10, "HGET $q $m"),
+    (4, "HMGET $q $m*"),
+    (3, "HGETALL $q"),
+    (1, "HKEYS $q"),
+    (1, "HVALS $q"),
+    (5, "HDEL $q $m*"),
+    (3, "HLEN $q"),
+    (3, "HEXISTS $q $m"),
+    (1, "HSTRLEN $q $m"),
+    (3, "HINCRBY $q count $i"),
+    (2, "HINCRBYFLOAT $q float $i"),
+    (2, "HRANDFIELD $q 3"),
+    (2, "HSCAN $q 0 COUNT 20"),
+    (4, "HPEXPIRE $q $p FIELDS 2 $m $m"),
+    (1, "HEXPIRE $q 2 NX FIELDS 1 $m"),
+    (1, "HEXPIREAT $q 1 GT FIELDS 1 $m"),
+    (1, "HPEXPIREAT $q 4000000000000 LT FIELDS 1 $m"),
+    (2, "HTTL $q FIELDS 2 $m $m"),
+    (1, "HPTTL $q FIELDS 1 $m"),
+    (1, "HEXPIRETIME $q FIELDS 1 $m"),
+    (1, "HPEXPIRETIME $q FIELDS 1 $m"),
+    (2, "HPERSIST $q FIELDS 2 $m $m"),
+    (2, "HGETDEL $q FIELDS 2 $m $m"),
+    (2, "HGETEX $q PX $p FIELDS 1 $m"),
+    (4, "HSETEX $q PX $p FIELDS 2 $m $v $m $v"),
+    (1, "DUMP $q"),
+    (1, "COPY $q $q DB 2 REPLACE"),
+    (1, "DEL $q"),
     (5, "DEL $s"),
     (2, "UNLINK $s*"),
     (4, "EXISTS $s*"),
@@ -273,7 +305,7 @@ fn expand(rng: &mut Rng, line: &str) -> Vec<String> {
 fn argument(rng: &mut Rng, kind: char) -> String {
     match kind {
         'a' => {
-            let kind = ['s', 'g', 'n', 'k', 'L', 'h'][rng.below(6)];
+            let kind = ['s', 'g', 'n', 'k', 'L', 'h', 'q'][rng.below(7)];
             key(rng, kind)
         }
         'v' => "value ".repeat(1 + rng.below(20)),
@@ -299,6 +331,7 @@ fn key(rng: &mut Rng, kind: char) -> String {
         'b' => ("bits", 20),
         'h' => ("hll", 20),
         'k' => ("set", 100),
+        'q' => ("hash", 50),
         'L' => ("big", 8),
         _ => panic!("no such kind: {kind}"),
     };

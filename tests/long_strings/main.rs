@@ -173,7 +173,7 @@ fn reads_of_a_string_of_zeroes() {
         ("LCS sparse missing", "-ERR Insufficient memory"),
         ("LCS middle missing", "$0"),
         ("SORT set BY nosort GET *", "*2"),
-        ("SORT set BY * ALPHA", "-ERR the strings that BY reads"),
+        ("SORT set BY * ALPHA", "-ERR the values that BY or GET reads"),
     ]);
 }
 

@@ -20,12 +20,14 @@ use tern::dispatch::Call;
 use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
 use tern::keyspace::dictionary::collector::Round;
+use tern::keyspace::dictionary::packed::Packed;
 use tern::keyspace::keys::Prefix;
 use tern::keyspace::{Keyspace, Scope};
 use tern::server::reply::Reply;
 use tern::server::{ClientState, Server};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
+use tern::types::hash::stream::Fields;
 use tern::types::string::walk::Stretch;
 
 /// The start of the manual clock, in ms since the epoch.
@@ -199,15 +201,40 @@ pub async fn whole(reply: Reply) -> Reply {
             }
             return Reply::Array(items);
         }
+        Reply::Fields(fields) => return whole_hash(&fields).await,
+        Reply::Drawn(drawn) if drawn.with_values() => {
+            let pair = |[field, value]: &[Bytes; 2]| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone()));
+            return Reply::Pairs(drawn.iter().map(pair).collect());
+        }
+        Reply::Drawn(drawn) => return Reply::bulks(drawn.iter().map(|[field, _]| field.clone())),
         Reply::Packed(strings) => return Reply::bulks(strings.iter().map(Bytes::copy_from_slice)),
         other => return other,
     }
     Reply::Bulk(bytes.into())
 }
 
+async fn whole_hash(fields: &Fields) -> Reply {
+    let (mut strings, mut piece) = (Vec::new(), Packed::default());
+    loop {
+        if let Err(e) = fields.next(&mut piece).await {
+            // Of damaged rows: the connection would end.
+            return Reply::Error(e.into_reply());
+        }
+        if piece.is_empty() {
+            break;
+        }
+        strings.extend(piece.iter().map(bulk));
+    }
+    if strings.len() as u64 == fields.len() {
+        return Reply::Array(strings);
+    }
+    assert_eq!(strings.len() as u64, 2 * fields.len());
+    Reply::Map(strings.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+}
+
 fn has_long(reply: &Reply) -> bool {
     match reply {
-        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(_) => true,
+        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(_) | Reply::Fields(_) => true,
         Reply::Array(items) => items.iter().any(has_long),
         _ => false,
     }

@@ -1,7 +1,7 @@
 //! DUMP and RESTORE: move values between this server and Redis.
 //!
-//! Payloads of Redis 7.0 and later can be restored here, and Tern's there. A payload that is broken, or of a
-//! type that is neither string nor set, is rejected before anything is written. Idle times and frequencies
+//! Payloads of any Redis can be restored here, and Tern's in Redis 7.0 and later. A payload that is broken, or
+//! of a type that this server lacks, is rejected before anything is written. Idle times and frequencies
 //! are parsed and ignored, because none are kept.
 
 use crate::commands::args::{ArgResult, Args};
@@ -16,6 +16,7 @@ use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::dumped::{Dump, Dumped};
+use crate::types::hash::Limits;
 use crate::types::object;
 use crate::types::prebuilt::{self, Object};
 use crate::types::{Kind, string};
@@ -44,6 +45,8 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Dump::Str(value) => return cx.dumped(&s, &slot, &value).await,
         Dump::Integers(members) => dump::of_integers(&members),
         Dump::Set(members) => dump::of_set(&members),
+        Dump::Hash(pairs) => dump::of_hash(&pairs),
+        Dump::Fields(fields) => dump::of_fields(&fields),
         Dump::Nothing => return Err(no_form(record.value.type_name()).into()),
     };
     Ok(Reply::Bulk(payload.into()))
@@ -132,7 +135,10 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     }
     match value {
         Restored::Built(built) => dump::restore_prebuilt(&s, &mut slot, payload, built, expire_at).await?,
-        Restored::Read(value) => dump::restore(&s, &mut slot, value, expire_at).await?,
+        Restored::Read(value) => {
+            let limits = Limits::of(&cx.server.config.get());
+            dump::restore(&s, &mut slot, value, limits, expire_at).await?
+        }
     }
     s.notify(Events::GENERIC, "restore", key);
     Ok(Reply::Ok)
@@ -167,7 +173,9 @@ async fn restored<'a>(cx: &'a Cx<'_>, payload: &[u8]) -> Result<Restored<'a>> {
         dump::scan(payload, longest).await.map_err(refused)?;
         return Err(StoreError::TooLarge.into());
     }
-    Ok(Restored::Read(dump::decode(payload, longest).await.map_err(refused)?))
+    let value = dump::decode(payload, longest).await.map_err(refused)?;
+    dump::check(&value)?;
+    Ok(Restored::Read(value))
 }
 
 fn refused(refused: Refused) -> ReplyError {
@@ -175,7 +183,7 @@ fn refused(refused: Refused) -> ReplyError {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
-            "ERR the payload holds a value of RDB type {kind}: this server supports only strings and sets"
+            "ERR the payload holds a value of RDB type {kind}: this server supports only strings, sets and hashes"
         )),
     }
 }

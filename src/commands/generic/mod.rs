@@ -2,6 +2,7 @@
 //! `moves.rs`.
 
 pub(super) mod dump;
+pub(crate) mod elements;
 pub(super) mod expire;
 pub(super) mod inspect;
 pub(super) mod moves;

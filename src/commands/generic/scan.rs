@@ -45,19 +45,34 @@ pub(crate) struct ScanOptions<'a> {
     pub(crate) count: usize,
     /// TYPE, in any case.
     pub(crate) type_name: Option<&'a Bytes>,
+    /// NOVALUES.
+    pub(crate) no_values: bool,
+}
+
+/// What a command iterates over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scanned {
+    /// The keys of a database.
+    Keys,
+    /// The members of a set.
+    Members,
+    /// The fields of a hash.
+    Fields,
 }
 
 impl<'a> ScanOptions<'a> {
-    /// Parses the remaining arguments. `typed`: whether TYPE is allowed.
-    pub(crate) fn parse(args: &mut Args<'a>, typed: bool) -> ArgResult<Self> {
-        let mut options = ScanOptions { pattern: None, count: 10, type_name: None };
+    /// Parses the remaining arguments.
+    pub(crate) fn parse(args: &mut Args<'a>, of: Scanned) -> ArgResult<Self> {
+        let mut options = ScanOptions { pattern: None, count: 10, type_name: None, no_values: false };
         while !args.is_empty() {
             if args.keyword("COUNT") {
                 let count = args.int()?;
                 options.count = usize::try_from(count).ok().filter(|n| *n > 0).ok_or(SYNTAX)?;
             } else if args.keyword("MATCH") {
                 options.pattern = Some(args.next()?).filter(|p| !matches_all(p));
-            } else if typed && args.keyword("TYPE") {
+            } else if of == Scanned::Fields && args.keyword("NOVALUES") {
+                options.no_values = true;
+            } else if of == Scanned::Keys && args.keyword("TYPE") {
                 options.type_name = Some(args.next()?);
             } else {
                 return Err(SYNTAX);
@@ -124,7 +139,7 @@ const SCAN: Command = Command::new(
 
 async fn scan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let cursor = parse_cursor(args.next()?)?;
-    let options = ScanOptions::parse(&mut args, true)?;
+    let options = ScanOptions::parse(&mut args, Scanned::Keys)?;
     let mut pace = Pace::default();
     let filter = options.filter(MAX_REDIS_KEY, &mut pace).await;
     let s = cx.scope()?;
@@ -226,7 +241,9 @@ const KEYS: Command = Command::new(
 async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let mut pace = Pace::default();
     let pattern = Some(args.next()?).filter(|p| !matches_all(p));
-    let filter = ScanOptions { pattern, count: 0, type_name: None }.filter(MAX_REDIS_KEY, &mut pace).await;
+    let filter = ScanOptions { pattern, count: 0, type_name: None, no_values: false }
+        .filter(MAX_REDIS_KEY, &mut pace)
+        .await;
     let s = cx.scope()?;
     let (mut from, end) = (s.db.record_from(0), s.db.records_end());
     let opts = RangeOptions { bytes: PAGE_BYTES, ..RangeOptions::default() };

@@ -1,7 +1,7 @@
 //! SORT and SORT_RO of sets: by number, by bytes, or by the values of other keys.
 //!
-//! STORE is refused because it would create a list. `->` in a pattern names a field of a hash; Tern has no
-//! hashes, so such a weight or value counts as missing. Bytes are compared as they are, without a locale.
+//! STORE is refused because it would create a list. A pattern `key->field` names a field of a hash. Bytes are
+//! compared as they are, without a locale.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -14,7 +14,7 @@ use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::types::object::Slot;
-use crate::types::{set, string};
+use crate::types::{hash, set, string};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::cmp::Ordering;
@@ -28,13 +28,12 @@ const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: Find
 /// The commands of this family.
 pub(crate) const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
-const NO_LISTS: ReplyError =
-    ReplyError::new("ERR SORT with STORE creates a list: this server supports only strings and sets");
+const NO_LISTS: ReplyError = ReplyError::new("ERR SORT with STORE creates a list: this server has no lists");
 const TOO_MANY: ReplyError = ReplyError::new(
     "ERR the result of GET would take more memory than proto-max-bulk-len: request fewer elements",
 );
 const TOO_MUCH: ReplyError =
-    ReplyError::new("ERR the strings that BY reads exceed proto-max-bulk-len in total");
+    ReplyError::new("ERR the values that BY or GET reads exceed proto-max-bulk-len in total");
 const NO_NUMBER: ReplyError = ReplyError::new("ERR One or more scores can't be converted into double");
 const NO_BY: ReplyError =
     ReplyError::new("ERR BY option of SORT denied due to insufficient ACL permissions.");
@@ -153,12 +152,14 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
     if count.saturating_mul(size_of::<Reply>()) > cx.server.config.get().proto_max_bulk_len {
         return Err(TOO_MANY.into());
     }
-    let mut found = Vec::with_capacity(count);
+    let (mut found, bytes) = (Vec::with_capacity(count), AtomicUsize::new(0));
     let gets = options.get.as_slice();
     for some in members.chunks((AT_ONCE / gets.len()).max(1)) {
         for gets in gets.chunks(AT_ONCE) {
             let wanted: Vec<_> = some.iter().flat_map(|m| gets.iter().map(move |get| (*get, m))).collect();
-            found.extend(try_join_all(wanted.iter().map(|(pattern, m)| got(cx, &s, pattern, m))).await?);
+            found.extend(
+                try_join_all(wanted.iter().map(|(pattern, m)| got(cx, &s, pattern, m, &bytes))).await?,
+            );
         }
     }
     Ok(Reply::Array(found))
@@ -294,29 +295,64 @@ async fn value(
     if pattern.as_ref() == b"#" {
         return Ok(Some(member.clone()));
     }
-    let Some(slot) = named(cx, s, pattern, member).await? else { return Ok(None) };
-    let Ok(Some(value)) = slot.string() else { return Ok(None) };
-    let len = string::len(value) as usize;
-    if bytes.fetch_add(len, AtomicOrdering::Relaxed) + len > cx.server.config.get().proto_max_bulk_len {
-        return Err(TOO_MUCH.into());
+    let Some((slot, field)) = named(cx, s, pattern, member).await? else { return Ok(None) };
+    if let Some(field) = field {
+        return field_value(cx, s, &slot, &field, bytes).await;
     }
+    let Ok(Some(value)) = slot.string() else { return Ok(None) };
+    within(cx, bytes, string::len(value))?;
     string::read(s, value).await.map(Some)
 }
 
+/// The value of a field; None if the key holds no hash.
+async fn field_value(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    slot: &Slot,
+    field: &Bytes,
+    bytes: &AtomicUsize,
+) -> Result<Option<Bytes>> {
+    let Ok(Some(rep)) = slot.hash() else { return Ok(None) };
+    let Some(len) = hash::length(s, Some(rep), field).await? else { return Ok(None) };
+    within(cx, bytes, len)?;
+    hash::get(s, Some(rep), field).await
+}
+
+/// Adds `len` to the `bytes` that are held in memory, and fails if they are too many.
+fn within(cx: &Cx<'_>, bytes: &AtomicUsize, len: u64) -> Result<()> {
+    let len = len as usize;
+    if bytes.fetch_add(len, AtomicOrdering::Relaxed) + len > cx.server.config.get().proto_max_bulk_len {
+        return Err(TOO_MUCH.into());
+    }
+    Ok(())
+}
+
 /// The value that GET reads for a member.
-async fn got(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Reply> {
+async fn got(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    pattern: &Bytes,
+    member: &Bytes,
+    bytes: &AtomicUsize,
+) -> Result<Reply> {
     if pattern.as_ref() == b"#" {
         return Ok(Reply::Bulk(member.clone()));
     }
     match named(cx, s, pattern, member).await? {
-        Some(slot) if slot.string().is_ok() => cx.bulk(s, &slot).await,
+        Some((slot, Some(field))) => field_value(cx, s, &slot, &field, bytes).await.map(Reply::bulk_or_nil),
+        Some((slot, None)) if slot.string().is_ok() => cx.bulk(s, &slot).await,
         _ => Ok(Reply::Nil),
     }
 }
 
-/// The key that results from replacing the pattern's first `*` by the member. None if it has no `*`, or names
-/// a field.
-async fn named(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> Result<Option<Slot>> {
+/// The key that results from replacing the pattern's first `*` by the member, and the field that the pattern
+/// names behind `->`. None if it has no `*`.
+async fn named(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    pattern: &Bytes,
+    member: &Bytes,
+) -> Result<Option<(Slot, Option<Bytes>)>> {
     // No key has such a long name, and searching the pattern for each member would take long.
     if pattern.len() > LONGEST_PATTERN {
         return Ok(None);
@@ -329,8 +365,9 @@ async fn named(cx: &Cx<'_>, s: &Scope<'_>, pattern: &Bytes, member: &Bytes) -> R
     let after = after.get(1..).unwrap_or_default();
     let arrow = after.windows(2).position(|two| two == b"->").filter(|at| at + 2 < after.len());
     let name = after.get(..arrow.unwrap_or(after.len())).unwrap_or_default();
-    let slot = cx.look_up(s, &Bytes::from([before, member, name].concat())).await?;
-    Ok(Some(slot).filter(|_| arrow.is_none()))
+    let field = arrow.and_then(|at| after.get(at + 2..)).map(|field| pattern.slice_ref(field));
+    let slot = cx.look_up_members(s, &Bytes::from([before, member, name].concat())).await?;
+    Ok(Some((slot, field)))
 }
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ fn group(group: Group) -> &'static str {
         Group::Bitmap => "bitmap",
         Group::HyperLogLog => "hyperloglog",
         Group::Set => "set",
+        Group::Hash => "hash",
         Group::Generic => "generic",
         Group::Connection => "connection",
         Group::Transactions => "transactions",

@@ -3,7 +3,7 @@
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::config::{AppendFsync, SetError, lookup, options};
+use crate::config::{AppendFsync, SetError, named};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::server::Server;
 use crate::server::glob::{Case, Glob};
@@ -37,20 +37,20 @@ const CONFIG_GET: Command = Command::new(
 
 async fn get(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     let (mut names, mut pace) = (BTreeSet::new(), Pace::default());
-    let longest = options().map(|opt| opt.name.len()).max().unwrap_or(0);
+    let longest = named().map(|(name, _)| name.len()).max().unwrap_or(0);
     for pattern in args.rest() {
-        if let Some(opt) = std::str::from_utf8(pattern).ok().and_then(lookup) {
-            names.insert(opt.name);
+        if let Some((name, _)) = named().find(|(name, _)| name.as_bytes().eq_ignore_ascii_case(pattern)) {
+            names.insert(name);
             pace.spend(1 << 8).await;
             continue;
         }
         let glob = Glob::read(pattern, Case::Ignored, longest, &mut pace).await;
-        for opt in options() {
-            if glob.matches(opt.name.as_bytes(), &mut pace).await {
-                names.insert(opt.name);
+        for (name, _) in named() {
+            if glob.matches(name.as_bytes(), &mut pace).await {
+                names.insert(name);
             }
         }
-        pace.spend(options().count()).await;
+        pace.spend(named().count()).await;
     }
     let found = cx.server.config.matching(|name| names.contains(name));
     Ok(Reply::Map(

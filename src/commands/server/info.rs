@@ -16,7 +16,6 @@ use crate::store::{RangeOptions, Read, Tx};
 use crate::telemetry::counters::Sample;
 use crate::telemetry::process;
 use crate::telemetry::prometheus::{self, Figure};
-use crate::types::object::GHOST_INDEXED;
 use bytes::Bytes;
 
 /// The command.
@@ -144,7 +143,7 @@ async fn keyspace_row(tx: &Tx, db: u8, prefix: Prefix) -> Result<Option<Keyspace
     let (from, to) = (prefix.expiry_from(0, 0), prefix.expiry_from(SHARDS, 0));
     let options = RangeOptions { limit: MAX_EXPIRY_ROWS, ..RangeOptions::default() };
     let found = tx.get_range(&from, &to, options, Read::Snapshot).await?;
-    let expires = found.pairs.iter().filter(|(_, value)| value[..] != *GHOST_INDEXED).count();
+    let expires = found.pairs.iter().filter(|(_, value)| value.is_empty()).count();
     Ok(Some(KeyspaceRow { db, keys, expires }))
 }
 

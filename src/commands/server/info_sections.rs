@@ -154,6 +154,7 @@ pub(super) fn stats(out: &mut String, server: &Server) {
         "sync_full": 0,
         "sync_partial_ok": 0,
         "sync_partial_err": 0,
+        "expired_subkeys": t.expired_fields.get(),
         "expired_keys": t.expired.get(),
         "migrate_cached_sockets": 0, // MIGRATE is refused
         "idempotent_repeats": t.repeats.get(),

@@ -17,6 +17,7 @@ const INTEGERS: &[&str] = &[
     "count",
     "limit",
     "numkeys",
+    "numfields",
     "offset",
     "decrement",
     "index",

@@ -5,14 +5,14 @@ pub(super) mod algebra;
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::commands::generic::scan::{ScanOptions, parse_cursor};
+use crate::commands::generic::elements::{ElementScan, no_elements};
+use crate::commands::generic::scan::Scanned;
 use crate::config::Events;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::ids::MAX_MEMBER;
 use crate::lifecycle::idempotency::MAX_REPLY;
-use crate::server::pace::Pace;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Count, FindKeys, Flags, Group, KEY_META, KEY_RO, KEY_TAKEN, KeySpec, Makes, Row, one};
@@ -20,7 +20,7 @@ use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
 use crate::types::set::algebra::Found;
 use crate::types::set::sample::Drawn;
-use crate::types::set::{self, sample, scan as walk};
+use crate::types::set::{self, SetRep, sample, scan as walk};
 use bytes::Bytes;
 
 const WRITES_FAST: Flags = Flags::WRITE.or(Flags::FAST);
@@ -330,23 +330,9 @@ const SSCAN: Command = Command::new(
 
 async fn sscan(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let key = args.next()?;
-    let cursor = parse_cursor(args.next()?)?;
-    let slot = cx.look_up_members(&s, key).await?;
-    let Some(rep) = slot.set()? else { return Ok(page(0, Vec::new())) };
-    let options = ScanOptions::parse(&mut args, false)?;
-    let mut pace = Pace::default();
-    let filter = options.filter(MAX_MEMBER, &mut pace).await;
-    let (next, members) = walk::scan(&s, Some(rep), cursor, options.count).await?;
-    let mut passed = Vec::new();
-    for member in members {
-        if filter.passes(&member, &mut pace).await {
-            passed.push(member);
-        }
-    }
-    Ok(page(next, passed))
-}
-
-fn page(next: u64, members: Vec<Bytes>) -> Reply {
-    Reply::Array(vec![Reply::text(next.to_string()), Reply::bulks(members)])
+    let opened = ElementScan::open::<SetRep>(cx, &s, &mut args, Scanned::Members).await?;
+    let Some((slot, call)) = opened else { return Ok(no_elements()) };
+    let (cursor, count) = call.at();
+    let (next, members) = walk::scan(&s, slot.set()?, cursor, count).await?;
+    call.page(MAX_MEMBER, next, members.into_iter().map(|member| (member, None))).await
 }

@@ -307,7 +307,8 @@ impl Hasher for Seeded {
     fn write_usize(&mut self, _: usize) {}
 }
 
-fn check_length(members: &[Bytes]) -> Result<()> {
+/// Fails for a member that is too long to be interned.
+pub(crate) fn check_length(members: &[Bytes]) -> Result<()> {
     match members.iter().map(Bytes::len).find(|len| *len > MAX_MEMBER) {
         None => Ok(()),
         Some(len) => Err(ReplyError::of(format!(

@@ -8,7 +8,7 @@ use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::audit::{AuditView, Auditor, Findings, Problem};
-use crate::types::object::GHOST_INDEXED;
+use crate::types::object::{DUE_INDEXED, GHOST_INDEXED};
 use crate::types::object_tags;
 use crate::types::record::{Record, Stored};
 use bytes::Bytes;
@@ -70,10 +70,11 @@ async fn record(
             "the record is stored under the hash of another key: no command finds it",
         ));
     }
-    if let Some(ms) = row.expire_at()
-        && view.get(&db.expiry(ms, &name)).await?.is_none()
-    {
-        problems.push(Problem::new(key, format!("the expiry index has no row for the key's expiry at {ms}")));
+    for ms in row.times().into_iter().flatten() {
+        if view.get(&db.expiry(ms, &name)).await?.is_none() {
+            problems
+                .push(Problem::new(key, format!("the expiry index has no row for the key's expiry at {ms}")));
+        }
     }
     Ok(problems)
 }
@@ -107,13 +108,18 @@ async fn expiry(view: &AuditView, db: Prefix, row: &Bytes, value: &[u8]) -> Find
         return Ok(vec![Problem::new(row, "a row of the expiry index has an invalid key")]);
     };
     let stored = view.get(&db.record(&name)).await?.and_then(|raw| Stored::decode(raw).ok());
-    let what = match stored.filter(|stored| stored.expire_at() == Some(ms)) {
+    let what = match stored.filter(|stored| stored.times().contains(&Some(ms))) {
         None => "a row of the expiry index matches no record",
-        Some(Stored::Record(_)) if value.is_empty() => return Ok(Vec::new()),
+        Some(Stored::Record(record)) if value == indexed(&record, ms) => return Ok(Vec::new()),
         Some(Stored::Ghost(_)) if value == GHOST_INDEXED => return Ok(Vec::new()),
         Some(_) => "a row of the expiry index has an invalid value",
     };
     Ok(vec![Problem::new(row, what)])
+}
+
+/// The value of a key's row in the expiry index at `ms`.
+fn indexed(record: &Record, ms: u64) -> &'static [u8] {
+    if record.expire_at == Some(ms) { &[] } else { DUE_INDEXED }
 }
 
 /// Checks that each shard's counter is the number of its records. A count gathered over pages may mix

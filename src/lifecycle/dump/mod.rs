@@ -3,9 +3,12 @@
 //! ```text
 //! type u8 | value | RDB version u16 LE | CRC-64 of all before, u64 LE
 //! ```
-//! We write version 10 with the types that Redis 7.0 reads: string (0), hashtable set (2), intset (11). We
-//! read these and the listpack set (20) of Redis 7.2, of every version up to [`NEWEST`]: strings and sets
-//! have not changed since Redis 2.6. Strings are written uncompressed; compressed ones are read.
+//! We write version 10 with the types that Redis 7.0 reads: string (0), hashtable set (2), hash (4),
+//! intset (11); and version 12 with the hash of Redis 7.4 whose fields expire (24). Besides these, we read the
+//! zipmap, ziplist and listpack hash (9, 13, 16) of any Redis, the listpack set (20) of Redis 7.2, and the
+//! listpack hash whose fields expire (25; 22 and 23 in early versions of Redis 7.4), of every version up to
+//! [`NEWEST`]: these have not changed since Redis 2.6. Strings are written uncompressed; compressed ones are
+//! read.
 //!
 //! Payloads are untrusted: no length reserves memory, and the decompressed size of a string is bounded by the
 //! caller. A long string is never in memory as a whole: it is produced while it is sent ([`Payload`]), and
@@ -13,6 +16,7 @@
 
 mod crc;
 mod lzf;
+mod packed;
 mod prebuild;
 mod read;
 
@@ -21,13 +25,16 @@ mod stream;
 
 pub use prebuild::prebuild;
 pub use read::{Refused, decode, kind, scan, weight};
-pub use restore::{restore, restore_prebuilt};
+pub use restore::{check, restore, restore_prebuilt};
 pub use stream::Payload;
 
+use crate::types::dumped::Field;
 use bytes::{BufMut, Bytes};
 
 /// The version that we write.
 const VERSION: u16 = 10;
+/// The version that knows fields that expire.
+const VERSION_TIMES: u16 = 12;
 /// The highest version that we read: Valkey 9's.
 const NEWEST: u16 = 80;
 /// The bytes of version and checksum.
@@ -35,8 +42,20 @@ const FOOTER: usize = 10;
 
 const STRING: u8 = 0;
 const SET: u8 = 2;
+const HASH: u8 = 4;
+const HASH_ZIPMAP: u8 = 9;
 const INTSET: u8 = 11;
+const HASH_ZIPLIST: u8 = 13;
+const HASH_LISTPACK: u8 = 16;
 const SET_LISTPACK: u8 = 20;
+/// Fields that expire at their time, which precedes each; 0: it does not expire.
+const HASH_TIMES_EARLY: u8 = 22;
+/// A listpack of fields, values and times.
+const HASH_LISTPACK_TIMES_EARLY: u8 = 23;
+/// The first time (u64 LE); then as 22, but with times counted from it, plus one.
+const HASH_TIMES: u8 = 24;
+/// The first time (u64 LE); then as 23.
+const HASH_LISTPACK_TIMES: u8 = 25;
 
 /// Marks a length byte that instead says how the following string is encoded.
 const ENCODED: u8 = 0xc0;
@@ -80,6 +99,27 @@ pub fn of_integers(members: &[Bytes]) -> Vec<u8> {
     finish(out)
 }
 
+/// The payload of a hash, with its fields in this order.
+pub fn of_hash(pairs: &[[Bytes; 2]]) -> Vec<u8> {
+    let mut out = vec![HASH];
+    put_length(&mut out, pairs.len() as u64);
+    pairs.iter().flatten().for_each(|part| put_string(&mut out, part));
+    finish(out)
+}
+
+/// The payload of a hash of which some fields expire, in this order.
+pub fn of_fields(fields: &[Field]) -> Vec<u8> {
+    let first = fields.iter().filter_map(|(_, at)| *at).min().unwrap_or(0);
+    let mut out = vec![HASH_TIMES];
+    out.put_u64_le(first);
+    put_length(&mut out, fields.len() as u64);
+    for (pair, at) in fields {
+        put_length(&mut out, at.map_or(0, |at| at - first + 1));
+        pair.iter().for_each(|part| put_string(&mut out, part));
+    }
+    finish_as(out, VERSION_TIMES)
+}
+
 /// The bytes that an intset needs for each of its numbers.
 fn width_of(n: i64) -> usize {
     match () {
@@ -89,8 +129,12 @@ fn width_of(n: i64) -> usize {
     }
 }
 
-fn finish(mut out: Vec<u8>) -> Vec<u8> {
-    out.put_u16_le(VERSION);
+fn finish(out: Vec<u8>) -> Vec<u8> {
+    finish_as(out, VERSION)
+}
+
+fn finish_as(mut out: Vec<u8>, version: u16) -> Vec<u8> {
+    out.put_u16_le(version);
     out.put_u64_le(crc::crc64(&out));
     out
 }
@@ -134,6 +178,7 @@ fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Kind;
     use crate::types::dumped::Dumped;
     use futures_util::FutureExt;
 
@@ -164,6 +209,61 @@ mod tests {
         let wide = members(&["-5", "1", "300", "70000", "5000000000"]);
         assert_eq!(decoded(eight, LONGEST), Ok(Dumped::Set(wide.clone())), "compressed");
         assert_eq!(decoded(&of_integers(&wide), LONGEST), Ok(Dumped::Set(wide)));
+    }
+
+    /// Those of redis-server 7.0.15, and those of earlier versions as it accepts them.
+    #[test]
+    fn hashes_are_those_of_redis() {
+        let pairs = |pairs: &[[&str; 2]]| {
+            pairs.iter().map(|pair| pair.map(|text| Bytes::from(text.to_owned()))).collect::<Vec<_>>()
+        };
+        let (x, two) = ("x".repeat(65), pairs(&[["a", "1"], ["b", "two"]]));
+        for (payload, hash) in [
+            (
+                &b"\x10\x1a\x1a\x00\x00\x00\x06\x00\x81a\x02\x01\x01\x81b\x02\x83two\x04\x81c\x02\xde\xd4\x02\xff\x0a\x00;mN\xe6L\x99\xe9\xdc"[..],
+                pairs(&[["a", "1"], ["b", "two"], ["c", "-300"]]),
+            ),
+            (
+                b"\x04\x02\x01b\xc3\x09@A\x01xx\xe04\x00\x01xx\x01a\xc0\x01\x0a\x00FK\xdb\x9b\xe9Y\xc0)",
+                pairs(&[["b", &x], ["a", "1"]]),
+            ),
+            (
+                b"\x0d\x18\x18\x00\x00\x00\x12\x00\x00\x00\x04\x00\x00\x01a\x03\xf2\x02\x01b\x03\x03two\xff\x09\x00\xe1\x05\\\x8c\xbd\xfa\xb6\xd8",
+                two.clone(),
+            ),
+            (b"\x09\x0f\x02\x01a\x01\x001\x01b\x03\x01two!\xff\x06\x00\xcbhNd\x8b\xc3\x80\x8d", two),
+        ] {
+            assert_eq!(decoded(payload, LONGEST), Ok(Dumped::Hash(hash.clone())));
+            assert_eq!(kind(payload), Some(Kind::Hash));
+            assert_eq!(decoded(&of_hash(&hash), LONGEST), Ok(Dumped::Hash(hash)));
+        }
+        let twice = pairs(&[["a", "1"], ["a", "1"]]);
+        assert_eq!(decoded(&of_hash(&twice), LONGEST), Err(Refused::Format));
+        assert_eq!(decoded(&of_hash(&[]), LONGEST), Err(Refused::Format));
+    }
+
+    #[test]
+    fn hashes_with_fields_that_expire() {
+        let field =
+            |field: &str, value: &str, at| ([field, value].map(|text| Bytes::from(text.to_owned())), at);
+        let fields = vec![field("a", "1", None), field("b", "two", Some(5000)), field("c", "", Some(4000))];
+        let payload = of_fields(&fields);
+        assert_eq!(payload[..9], [24, 0xa0, 0x0f, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(decoded(&payload, LONGEST), Ok(Dumped::Fields(fields.clone())));
+        let early = finish_as(b"\x16\x02\x00\x01a\xc0\x01\x80\x00\x00\x13\x88\x01b\x03two".to_vec(), 11);
+        assert_eq!(decoded(&early, LONGEST), Ok(Dumped::Fields(fields[..2].to_vec())));
+        // Listpacks: a, 1, 0, b, two, 5000.
+        let entries = b"\x06\x00\x81a\x02\x01\x01\x00\x01\x81b\x02\x83two\x04\xf1\x88\x13\x03\xff";
+        let total = (entries.len() + 4) as u32;
+        let blob = [&total.to_le_bytes()[..], entries].concat();
+        for head in [&[23][..], &[25, 0x88, 0x13, 0, 0, 0, 0, 0, 0]] {
+            let payload = finish_as([head, &[blob.len() as u8][..], &blob[..]].concat(), 12);
+            assert_eq!(decoded(&payload, LONGEST), Ok(Dumped::Fields(fields[..2].to_vec())));
+            assert_eq!(kind(&payload), Some(Kind::Hash));
+        }
+        let twice = vec![fields[1].clone(), fields[1].clone()];
+        assert_eq!(decoded(&of_fields(&twice), LONGEST), Err(Refused::Format));
+        assert_eq!(decoded(&of_fields(&[]), LONGEST), Err(Refused::Format));
     }
 
     #[test]

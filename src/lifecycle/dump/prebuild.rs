@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::keyspace::Keyspace;
 use crate::keyspace::keys::Prefix;
 use crate::types::dumped::Dumped;
+use crate::types::hash::prebuild as hashes;
 use crate::types::prebuilt::{self, Object};
 use crate::types::set::prebuild as sets;
 use crate::types::{Kind, string};
@@ -24,6 +25,13 @@ pub async fn prebuild(
     if super::kind(payload) != Some(Kind::Str) {
         return match decode(payload, longest).await {
             Ok(Dumped::Set(members)) => sets::whole(space, db, &members, lease_ms).await,
+            Ok(Dumped::Hash(pairs)) => {
+                hashes::whole(space, db, pairs.iter().map(|pair| (pair, None)), lease_ms).await
+            }
+            Ok(Dumped::Fields(fields)) => {
+                let fields = fields.iter().map(|(pair, expire_at)| (pair, *expire_at));
+                hashes::whole(space, db, fields, lease_ms).await
+            }
             Ok(Dumped::Str(_)) | Err(_) => Ok(None),
         };
     }

@@ -2,22 +2,33 @@
 
 use super::crc;
 use super::lzf::Unpacker;
+use super::packed::{intset, listpack, ziplist, zipmap};
 use super::{
-    ENCODED, FOOTER, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LZF, NEWEST, SET, SET_LISTPACK, STRING,
+    ENCODED, FOOTER, HASH, HASH_LISTPACK, HASH_LISTPACK_TIMES, HASH_LISTPACK_TIMES_EARLY, HASH_TIMES,
+    HASH_TIMES_EARLY, HASH_ZIPLIST, HASH_ZIPMAP, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LZF, NEWEST,
+    SET, SET_LISTPACK, STRING,
 };
+use crate::env::{aside, free};
 use crate::types::Kind;
-use crate::types::dumped::Dumped;
+use crate::types::dumped::{Dumped, Field};
 use bytes::Bytes;
 use std::collections::HashSet;
 use tokio::task::coop::consume_budget;
 
 /// The bytes of a string to produce before yielding.
 pub(super) const STEP: usize = 256 << 10;
-/// The longest intset or listpack, in bytes. Redis builds them from a few hundred members; those of a million
+/// The longest intset, listpack or ziplist, in bytes. Redis builds them from a few hundred members; those of a million
 /// are still shorter.
 const LONGEST_BLOB: usize = 16 << 20;
 /// The members to read before yielding.
 const AT_ONCE: usize = 256;
+/// What an element costs besides its bytes, and a byte of packed elements, in bytes of a string.
+const ELEMENT_COST: usize = 32;
+const PACKED_COST: usize = 4;
+/// A weight that is too heavy for a lane in any case.
+const ENOUGH: usize = 16 << 20;
+/// Packed elements of more bytes are read aside.
+const LONG_BLOB: usize = 64 << 10;
 /// The most members for which memory is reserved before they are read.
 const MOST_RESERVED: usize = 1 << 16;
 
@@ -26,29 +37,47 @@ const MOST_RESERVED: usize = 1 << 16;
 pub enum Refused {
     /// An unknown version, or a wrong checksum.
     Checksum,
-    /// A type that is neither string nor set, by its number.
+    /// A type that this server does not support, by its number.
     Type(u8),
     /// Malformed for its type.
     Format,
 }
 
-/// The value. Refuses one with a string longer than `longest` bytes, or with a set whose members are longer
-/// together.
+/// The value. Refuses one with a string longer than `longest` bytes, or with members, or fields and values,
+/// that are longer together.
 pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
     let (kind, mut reader) = open(payload, longest).await?;
     let value = match kind {
         STRING => reader.string().await.map(Dumped::Str),
-        SET => match reader.members().await {
+        SET => match reader.members(1).await {
             Some(members) => set(members).await,
             None => None,
         },
-        INTSET | SET_LISTPACK => {
-            let blob = reader.blob().await;
-            let members = blob.and_then(|blob| if kind == INTSET { intset(&blob) } else { listpack(&blob) });
-            match members {
-                Some(members) => set(members).await,
+        INTSET => match reader.packed(intset).await {
+            Some(members) => set(members).await,
+            None => None,
+        },
+        SET_LISTPACK => match reader.packed(listpack).await {
+            Some(members) => set(members).await,
+            None => None,
+        },
+        HASH => match reader.members(2).await {
+            Some(items) => hash(items).await,
+            None => None,
+        },
+        HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP => {
+            let form = match kind {
+                HASH_LISTPACK => listpack,
+                HASH_ZIPLIST => ziplist,
+                _ => zipmap,
+            };
+            match reader.packed(form).await {
+                Some(items) => hash(items).await,
                 None => None,
             }
+        }
+        HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => {
+            reader.fields(kind).await
         }
         other => return Err(Refused::Type(other)),
     };
@@ -61,22 +90,46 @@ pub fn kind(payload: &[u8]) -> Option<Kind> {
     match *payload.first()? {
         STRING => Some(Kind::Str),
         SET | INTSET | SET_LISTPACK => Some(Kind::Set),
+        HASH | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP => Some(Kind::Hash),
+        HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => Some(Kind::Hash),
         _ => None,
     }
 }
 
-/// The bytes to process for a payload: its own, or the announced bytes of its string if more. The payload may
-/// be malformed.
+/// The bytes to process for a payload: its own, or those that it announces if more, and what its elements cost
+/// besides. The payload may be malformed.
 pub fn weight(payload: &[u8]) -> u64 {
-    let string = || {
-        let (STRING, rest) = payload.split_first().map(|(kind, rest)| (*kind, rest))? else { return None };
-        let mut reader = Reader { rest, longest: usize::MAX };
-        match reader.length()? {
-            Length::Encoded(LZF) => reader.plain_length().and_then(|_| reader.plain_length()),
-            Length::Bytes(_) | Length::Encoded(_) => None,
+    payload.len().max(announced(payload)) as u64
+}
+
+/// What costs as much as a byte of a string.
+fn announced(payload: &[u8]) -> usize {
+    let Some((kind, rest)) = payload.split_first() else { return 0 };
+    let mut reader = Reader { rest, longest: usize::MAX };
+    let (packed, each) = match *kind {
+        STRING => return reader.skip().unwrap_or(0),
+        INTSET | SET_LISTPACK | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP | HASH_LISTPACK_TIMES_EARLY => {
+            (true, 1)
         }
+        HASH_LISTPACK_TIMES => (reader.take(8).is_some(), 1),
+        HASH_TIMES => (reader.take(8).is_none(), 3),
+        HASH_TIMES_EARLY => (false, 3),
+        HASH => (false, 2),
+        SET => (false, 1),
+        _ => return 0,
     };
-    payload.len().max(string().unwrap_or(0)) as u64
+    if packed {
+        return reader.skip().unwrap_or(0).saturating_mul(PACKED_COST);
+    }
+    let (count, mut bytes) = (reader.plain_length().unwrap_or(0), 0_usize);
+    for nth in 0..count.saturating_mul(each) {
+        // The time of a field is a length.
+        let is_time = each == 3 && nth % 3 == 0;
+        let size = if is_time { reader.plain_length().map(|_| 0) } else { reader.skip() };
+        let Some(size) = size.filter(|_| bytes < ENOUGH) else { break };
+        bytes = bytes.saturating_add(size).saturating_add(ELEMENT_COST);
+    }
+    bytes
 }
 
 /// The bytes of a string, produced on demand.
@@ -142,12 +195,54 @@ async fn set(members: Vec<Bytes>) -> Option<Dumped> {
     let mut different: HashSet<&Bytes> = HashSet::with_capacity(members.len());
     for some in members.chunks(AT_ONCE) {
         if !some.iter().all(|member| different.insert(member)) {
+            drop(different);
+            free(members.len(), members);
             return None;
         }
         consume_budget().await;
     }
     (!members.is_empty()).then_some(())?;
     Some(Dumped::Set(members))
+}
+
+/// The hash of fields and values in turn; None if it is empty or repeats a field.
+async fn hash(items: Vec<Bytes>) -> Option<Dumped> {
+    let parts = items.len();
+    let pairs = pairs(&items).await;
+    free(parts, items);
+    pairs.map(Dumped::Hash)
+}
+
+async fn pairs(items: &[Bytes]) -> Option<Vec<[Bytes; 2]>> {
+    let (items, rest) = items.as_chunks();
+    let mut different: HashSet<&Bytes> = HashSet::with_capacity(items.len());
+    let mut pairs = Vec::with_capacity(items.len());
+    for some in items.chunks(AT_ONCE) {
+        if !some.iter().all(|[field, _]| different.insert(field)) {
+            return None;
+        }
+        pairs.extend_from_slice(some);
+        consume_budget().await;
+    }
+    (!pairs.is_empty() && rest.is_empty()).then_some(pairs)
+}
+
+/// The field, its value and its time; 0: it does not expire. None if the time is none.
+fn field(pair: [Bytes; 2], at: u64) -> Option<Field> {
+    (at <= i64::MAX as u64).then_some((pair, Some(at).filter(|at| *at > 0)))
+}
+
+/// The hash; None if it is empty or repeats a field.
+async fn fields(fields: Vec<Field>) -> Option<Dumped> {
+    let mut different: HashSet<&Bytes> = HashSet::with_capacity(fields.len());
+    for some in fields.chunks(AT_ONCE) {
+        if !some.iter().all(|([field, _], _)| different.insert(field)) {
+            return None;
+        }
+        consume_budget().await;
+    }
+    (!fields.is_empty()).then_some(())?;
+    Some(Dumped::Fields(fields))
 }
 
 struct Reader<'a> {
@@ -214,6 +309,24 @@ impl<'a> Reader<'a> {
         }))
     }
 
+    /// Skips a string. Returns the bytes that it announces.
+    fn skip(&mut self) -> Option<usize> {
+        match self.length()? {
+            Length::Bytes(n) => {
+                let n = usize::try_from(n).ok()?;
+                self.take(n).map(|_| n)
+            }
+            Length::Encoded(LZF) => {
+                let (packed, n) = (self.plain_length()?, self.plain_length()?);
+                self.take(packed).map(|_| n)
+            }
+            Length::Encoded(INT8) => self.take(1).map(|_| 1),
+            Length::Encoded(INT16) => self.take(2).map(|_| 2),
+            Length::Encoded(INT32) => self.take(4).map(|_| 4),
+            Length::Encoded(_) => None,
+        }
+    }
+
     fn number(&mut self) -> Option<i32> {
         Some(match self.length()? {
             Length::Encoded(INT8) => i8::from_le_bytes(self.array()?).into(),
@@ -240,14 +353,49 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A string that holds a whole set.
-    async fn blob(&mut self) -> Option<Bytes> {
+    /// The elements of a whole value in one string of this form.
+    async fn packed(&mut self, form: fn(&[u8]) -> Option<Vec<Bytes>>) -> Option<Vec<Bytes>> {
         self.longest = self.longest.min(LONGEST_BLOB);
-        self.string().await
+        let blob = self.string().await?;
+        if blob.len() > LONG_BLOB { aside(|| form(&blob)) } else { form(&blob) }
     }
 
-    async fn members(&mut self) -> Option<Vec<Bytes>> {
-        let count = self.plain_length()?;
+    /// A hash of which some fields expire, in one of its forms.
+    async fn fields(&mut self, form: u8) -> Option<Dumped> {
+        let is_early = matches!(form, HASH_TIMES_EARLY | HASH_LISTPACK_TIMES_EARLY);
+        let first = if is_early { 0 } else { u64::from_le_bytes(self.array()?) };
+        let mut all = Vec::new();
+        if matches!(form, HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY) {
+            let items = self.packed(listpack).await?;
+            let (triples, []) = items.as_chunks::<3>() else { return None };
+            for [name, value, at] in triples {
+                let at = std::str::from_utf8(at).ok()?.parse().ok()?;
+                all.push(field([name.clone(), value.clone()], at)?);
+            }
+            return fields(all).await;
+        }
+        for n in 0..self.plain_length()? {
+            let at = match self.plain_length()? as u64 {
+                0 => 0,
+                at if is_early => at,
+                after => first.checked_add(after)?.checked_sub(1)?,
+            };
+            let mut pair = [Bytes::new(), Bytes::new()];
+            for part in &mut pair {
+                *part = self.string().await?;
+                self.longest = self.longest.checked_sub(part.len())?;
+            }
+            all.push(field(pair, at)?);
+            if n % AT_ONCE == 0 {
+                consume_budget().await;
+            }
+        }
+        fields(all).await
+    }
+
+    /// Strings, `each` for each of the elements whose number precedes them.
+    async fn members(&mut self, each: usize) -> Option<Vec<Bytes>> {
+        let count = self.plain_length()?.checked_mul(each)?;
         // Each member takes at least one byte.
         let mut members = Vec::with_capacity(count.min(self.rest.len()).min(MOST_RESERVED));
         for n in 0..count {
@@ -262,89 +410,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Width and number of the integers, then the integers, ascending; all little-endian.
-fn intset(blob: &[u8]) -> Option<Vec<Bytes>> {
-    let (width, rest) = blob.split_first_chunk()?;
-    let (count, numbers) = rest.split_first_chunk()?;
-    let width = usize::try_from(u32::from_le_bytes(*width)).ok().filter(|w| [2, 4, 8].contains(w))?;
-    let count = usize::try_from(u32::from_le_bytes(*count)).ok()?;
-    if numbers.len() != count.checked_mul(width)? {
-        return None;
-    }
-    let numbers: Vec<i64> = numbers.chunks_exact(width).map(signed).collect();
-    let ascending = numbers.is_sorted_by(|a, b| a < b);
-    ascending.then(|| numbers.iter().map(|n| Bytes::from(n.to_string())).collect())
-}
-
-/// A little-endian integer of at most eight bytes.
-fn signed(raw: &[u8]) -> i64 {
-    let unused = 64 - 8 * raw.len().min(8) as u32;
-    let bits = raw.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
-    if unused == 64 { 0 } else { (bits << unused).cast_signed() >> unused }
-}
-
-/// Total bytes (u32 LE), number of entries (u16 LE; 65535: or more), entries, an end mark. Each entry is
-/// followed by its length, so that the list can be read from the end.
-fn listpack(blob: &[u8]) -> Option<Vec<Bytes>> {
-    let (total, rest) = blob.split_first_chunk()?;
-    let (count, mut entries) = rest.split_first_chunk()?;
-    if usize::try_from(u32::from_le_bytes(*total)).ok()? != blob.len() {
-        return None;
-    }
-    let mut members = Vec::new();
-    while entries.first()? != &0xff {
-        let (member, size) = entry(entries)?;
-        let (_, behind) = entries.split_at_checked(size)?;
-        let back = back_length(size);
-        entries = behind.strip_prefix(back.as_slice())?;
-        members.push(member);
-    }
-    let count = usize::from(u16::from_le_bytes(*count));
-    let counted = count == members.len() || count == 0xffff && members.len() > count;
-    (entries.len() == 1 && counted).then_some(members)
-}
-
-/// An entry's value and the bytes of its encoding.
-fn entry(raw: &[u8]) -> Option<(Bytes, usize)> {
-    let number = |n: i64, size| Some((Bytes::from(n.to_string()), size));
-    let string = |begin: usize, length: usize| {
-        let bytes = raw.get(begin..begin.checked_add(length)?)?;
-        Some((Bytes::copy_from_slice(bytes), begin + length))
-    };
-    let (first, rest) = raw.split_first()?;
-    let second = || rest.first().copied().map(usize::from);
-    let low = |bits: u8| usize::from(first & bits);
-    match *first {
-        0..0x80 => number((*first).into(), 1),
-        0x80..0xc0 => string(1, low(0x3f)),
-        0xc0..0xe0 => {
-            let n = (low(0x1f) << 8 | second()?) as i64;
-            number(if n >= 1 << 12 { n - (1 << 13) } else { n }, 2)
-        }
-        0xe0..0xf0 => string(2, low(0x0f) << 8 | second()?),
-        0xf0 => string(5, u32::from_le_bytes(*rest.first_chunk()?) as usize),
-        0xf1 => number(signed(rest.get(..2)?), 3),
-        0xf2 => number(signed(rest.get(..3)?), 4),
-        0xf3 => number(signed(rest.get(..4)?), 5),
-        0xf4 => number(signed(rest.get(..8)?), 9),
-        _ => None,
-    }
-}
-
-/// An entry's size in groups of seven bits, the highest first; all but the first have the top bit set. From
-/// two groups on, Redis uses one more if the size has all bits of its groups set.
-fn back_length(size: usize) -> Vec<u8> {
-    let groups = match size {
-        0..=127 => 1,
-        128..16_383 => 2,
-        16_383..2_097_151 => 3,
-        2_097_151..268_435_455 => 4,
-        _ => 5,
-    };
-    let group = |n: u32| (size >> (7 * n) & 0x7f) as u8 | if n + 1 == groups { 0 } else { 0x80 };
-    (0..groups).rev().map(group).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,60 +419,24 @@ mod tests {
         decode(payload, longest).now_or_never().unwrap()
     }
 
-    fn pack(entries: &[&[u8]]) -> Vec<u8> {
-        let mut body = Vec::new();
-        for entry in entries {
-            body.extend_from_slice(entry);
-            body.extend(back_length(entry.len()));
-        }
-        let mut blob = ((body.len() + 7) as u32).to_le_bytes().to_vec();
-        blob.extend((entries.len() as u16).to_le_bytes());
-        blob.extend(body);
-        blob.push(0xff);
-        blob
-    }
-
-    #[test]
-    fn listpacks() {
-        let long = [&[0xe0 | 1, 0x2c][..], &[b'x'; 300]].concat();
-        let entries: [&[u8]; 9] = [
-            &[5],
-            &[0x81, b'a'],
-            &[0xc1, 0x00],
-            &[0xdf, 0xff],
-            &long,
-            &[0xf1, 0x00, 0x80],
-            &[0xf2, 0, 0, 1],
-            &[0xf3, 0xff, 0xff, 0xff, 0xff],
-            &[0xf4, 0, 0, 0, 0, 0, 0, 0, 0x80],
-        ];
-        let texts: Vec<String> = listpack(&pack(&entries))
-            .unwrap()
-            .iter()
-            .map(|m| String::from_utf8_lossy(m).chars().take(20).collect())
-            .collect();
-        let x = "x".repeat(20);
-        assert_eq!(texts, ["5", "a", "256", "-1", &x, "-32768", "65536", "-1", "-9223372036854775808"]);
-        let whole = pack(&entries);
-        for cut in 0..whole.len() {
-            assert_eq!(listpack(&whole[..cut]), None, "{cut} bytes");
-        }
-    }
-
     /// No input from others makes it panic, or reserve memory out of proportion to the input.
     #[test]
     fn hostile_payloads() {
         let mut rng = crate::env::Env::seeded(0, 13).rng();
-        let listpack = pack(&[&[5], &[0x81, b'a'], &[0xc1, 0x00]]);
-        let seeds: [&[u8]; 4] = [
+        let seeds: [&[u8]; 9] = [
+            b"\x18\xa0\x0f\x00\x00\x00\x00\x00\x00\x02\x00\x01a\x01b\x05\x01c\xc0\x05",
             b"\x00\xc3\x09@d\x01aa\xe0W\x00\x01aa",
             b"\x02\x03\x01a\x01b\xc0\x05",
             b"\x0b\x0e\x02\x00\x00\x00\x03\x00\x00\x00\xfb\xff\x01\x00,\x01",
-            &[&[20, listpack.len() as u8], &listpack[..]].concat(),
+            b"\x14\x0f\x0f\x00\x00\x00\x03\x00\x05\x01\x81a\x02\xc1\x00\x02\xff",
+            b"\x04\x02\x01a\x01b\xc0\x05\x01c",
+            b"\x10\x0d\x0d\x00\x00\x00\x02\x00\x81a\x02\xc1\x00\x02\xff",
+            b"\x0d\x10\x10\x00\x00\x00\x0d\x00\x00\x00\x02\x00\x00\x01a\x03\xf2\xff",
+            b"\x09\x08\x01\x01a\x02\x01bcx\xff",
         ];
         let mut good = 0;
         for round in 0..40_000 {
-            let mut payload = seeds[round % 4].to_vec();
+            let mut payload = seeds[round % seeds.len()].to_vec();
             for _ in 0..rng.below(3) {
                 let at = rng.below(payload.len() as u64) as usize;
                 payload[at] = rng.u64() as u8;
@@ -418,6 +447,8 @@ mod tests {
             match decoded(&payload, 1000) {
                 Ok(Dumped::Str(s)) => assert!(s.len() <= 1000),
                 Ok(Dumped::Set(members)) => assert!(!members.is_empty()),
+                Ok(Dumped::Hash(pairs)) => assert!(!pairs.is_empty()),
+                Ok(Dumped::Fields(fields)) => assert!(!fields.is_empty()),
                 Err(_) => continue,
             }
             good += 1;

@@ -3,24 +3,70 @@
 use super::read::kind;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::types::dumped::Dumped;
+use crate::keyspace::dictionary::interner::check_length;
+use crate::types::dumped::{Dumped, Field};
+use crate::types::hash::Limits;
+use crate::types::hash::expiry::Edit;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt::Object;
-use crate::types::{set, string};
+use crate::types::{hash, set, string};
+use bytes::Bytes;
+use std::collections::HashMap;
 
-/// Makes the key hold `value`.
-pub async fn restore(s: &Scope<'_>, slot: &mut Slot, value: Dumped, expire_at: Option<u64>) -> Result<()> {
+/// Fails if the value has an element that this store cannot hold.
+pub fn check(value: &Dumped) -> Result<()> {
     match value {
-        Dumped::Str(bytes) => string::write(s, &[], slot, &bytes, expire_at).await,
+        Dumped::Str(_) => Ok(()),
+        Dumped::Set(members) => check_length(members),
+        Dumped::Hash(pairs) => pairs.iter().try_for_each(|[field, _]| hash::check_field(field)),
+        Dumped::Fields(fields) => fields.iter().try_for_each(|([field, _], _)| hash::check_field(field)),
+    }
+}
+
+/// Makes the key hold `value`, which has passed [`check`]; a hash gets the encoding that `limits` imply.
+pub async fn restore(
+    s: &Scope<'_>,
+    slot: &mut Slot,
+    value: Dumped,
+    limits: Limits,
+    expire_at: Option<u64>,
+) -> Result<()> {
+    match value {
+        Dumped::Str(bytes) => return string::write(s, &[], slot, &bytes, expire_at).await,
         Dumped::Set(members) => {
             object::remove(s, slot)?;
             set::add(s, slot, &members).await?;
-            match expire_at {
-                Some(_) => object::set_expiry(s, slot, expire_at),
-                None => Ok(()),
-            }
+        }
+        Dumped::Hash(pairs) => {
+            object::remove(s, slot)?;
+            hash::set(s, slot, limits, &pairs).await?;
+        }
+        Dumped::Fields(fields) => {
+            object::remove(s, slot)?;
+            restore_fields(s, slot, limits, fields).await?;
         }
     }
+    match expire_at {
+        Some(_) if slot.exists() => object::set_expiry(s, slot, expire_at),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Sets the fields that have not expired; without any, the key does not exist.
+async fn restore_fields(s: &Scope<'_>, slot: &mut Slot, limits: Limits, fields: Vec<Field>) -> Result<()> {
+    let (mut pairs, mut expiries) = (Vec::new(), HashMap::new());
+    for (pair, expire_at) in fields.into_iter().filter(|(_, at)| at.is_none_or(|at| at > s.now)) {
+        let [field, _] = &pair;
+        expiries.extend(expire_at.map(|at| (field.clone(), at)));
+        pairs.push(pair);
+    }
+    if pairs.is_empty() {
+        return Ok(());
+    }
+    hash::set(s, slot, limits, &pairs).await?;
+    let names: Vec<Bytes> = expiries.keys().cloned().collect();
+    let edit = |field: &Bytes| expiries.get(field).map_or(Edit::Keep, |at| Edit::ExpireAt(*at));
+    hash::expiry::edit(s, slot, &names, |field, _| edit(field)).await
 }
 
 /// Like [`restore`], for a value that was prebuilt from `payload` because it exceeds a transaction.

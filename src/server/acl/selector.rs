@@ -3,7 +3,7 @@
 //!
 //! Commands are bits, by their row's index in the table. The rules themselves are kept too, in the order in
 //! which they were given and without those that a later rule replaces, because they say more than the bits:
-//! `+@hash` also allows commands that do not exist yet, and so does `+hset` (see [`elsewhere`]).
+//! `+@stream` also allows commands that do not exist yet, and so does `+xadd` (see [`elsewhere`]).
 
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::server::glob::{Case, Glob};

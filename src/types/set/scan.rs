@@ -24,6 +24,8 @@ use super::{Set, rows};
 use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::ids::FIRST_INTEGER;
+use crate::store::Read;
+use crate::types::object;
 use crate::types::set::SetRep;
 use bytes::Bytes;
 
@@ -90,6 +92,8 @@ pub async fn scan(
         Set::Small(small) => return Ok((0, small.members())),
         Set::Chunked(oid) => oid,
     };
+    // In a transaction that writes, every change of the set conflicts.
+    object::count(s, oid, Read::Serializable).await?;
     let mut ids: Vec<u64> = Vec::new();
     let mut at = first_id(cursor);
     while let Some(lo) = at.filter(|_| ids.len() < count) {

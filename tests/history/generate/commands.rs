@@ -30,6 +30,16 @@ pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>
             };
             (format!("SCARD v{a}"), vec![change, format!("SCARD v{c}")])
         }
+        Group::WatchedHashes => {
+            let change = match pick {
+                0 => format!("DEL u{b}"),
+                1..=3 => format!("HSET u{b} f{} {fresh}", rng.below(3)),
+                4 => format!("HINCRBY u{b} n{} {}", rng.below(2), rng.below(2)),
+                5 => pad(&format!("u{b}")),
+                _ => format!("HDEL u{b} f{} n{} pad", rng.below(3), rng.below(2)),
+            };
+            (format!("HLEN u{a}"), vec![change, format!("HGETALL u{c}")])
+        }
         Group::WatchedExpiring => (format!("GET y{a}"), vec![lapsing(rng, b, fresh), format!("EXISTS y{c}")]),
         _ => {
             let first = if pick < 4 { format!("SET w{a} {fresh}") } else { format!("DEL w{a}") };
@@ -90,12 +100,47 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
             7 => format!("SMEMBERS v{a}"),
             _ => format!("SISMEMBER v{a} m{}", rng.below(MEMBERS)),
         },
+        Group::Hashes => fields(rng, pick, (a, b), fresh),
+        Group::WatchedHashes => match pick {
+            0..=2 => format!("HSET u{a} f{} {fresh}", rng.below(3)),
+            3..=5 => format!("HDEL u{a} f{} n{} pad", rng.below(3), rng.below(2)),
+            6 if b == 0 => format!("DEL u{a}"),
+            6 => pad(&format!("u{a}")),
+            7 => format!("HGETALL u{a}"),
+            _ => format!("HINCRBY u{a} n{b} 1"),
+        },
         Group::Expiring => expiring(rng, pick, (a, b), fresh),
         Group::WatchedExpiring => lapsing(rng, a, fresh),
         Group::Databases => databases(rng, pick, (a, b), (db, fresh)),
         Group::Long => long(rng, pick, (a, b)),
         Group::Large => large(rng, pick, (a, b)),
         Group::Once => once(rng, pick, (a, b), fresh),
+    }
+}
+
+/// Gives a hash a value that is too long for a record.
+pub fn pad(key: &str) -> String {
+    format!("HSET {key} pad {}", "p".repeat(80))
+}
+
+fn fields(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
+    let key = format!("h{a}");
+    let field = format!("f{}", rng.below(4));
+    match pick {
+        0 | 1 => format!("HSET {key} {field} {fresh} f{} {fresh}", rng.below(4)),
+        2 | 3 => format!("HGET {key} {field}"),
+        4 | 5 => format!("HINCRBY {key} n{b} {}", 1 + rng.below(3)),
+        6 => format!("HDEL {key} {field} n{b}"),
+        7 if b == 0 => format!("HDEL {key} f0 f1 f2 f3 n0 n1 pad"),
+        7 => format!("HGETALL {key}"),
+        8 if b == 0 => pad(&key),
+        8 => format!("HLEN {key}"),
+        _ if b == 0 => format!("HSETNX {key} {field} {fresh}"),
+        _ => match rng.below(3) {
+            0 => format!("DEL {key}"),
+            1 => format!("RENAME {key} h{}", 1 - a),
+            _ => format!("COPY {key} h{} REPLACE", 1 - a),
+        },
     }
 }
 

@@ -21,6 +21,10 @@ pub enum Group {
     Watched,
     /// WATCH of sets in chunks, of small ones and of absent ones.
     WatchedSets,
+    /// Hashes in their record and in rows, whose fields are set, incremented and removed.
+    Hashes,
+    /// WATCH of such hashes.
+    WatchedHashes,
     /// Strings with an expiry.
     Expiring,
     /// WATCH of strings with an expiry that is extended, shortened and removed.
@@ -43,6 +47,8 @@ pub const EVERYTHING: &[Group] = &[
     Group::Chunked,
     Group::Watched,
     Group::WatchedSets,
+    Group::Hashes,
+    Group::WatchedHashes,
     Group::Expiring,
     Group::WatchedExpiring,
     Group::Databases,
@@ -76,6 +82,8 @@ impl Group {
         let lines: &[String] = match self {
             Group::Chunked => &[commands::fill("l0", 160)],
             Group::WatchedSets => &["v0", "v1"].map(|key| commands::fill(key, commands::WATCHED_MEMBERS)),
+            Group::Hashes => &[commands::pad("h1")],
+            Group::WatchedHashes => &[commands::pad("u1")],
             Group::Large => &["SADD b0 i0+2000".to_owned(), "SADD b1 i1000+2000".to_owned()],
             _ => &[],
         };
@@ -84,7 +92,7 @@ impl Group {
 
     /// Whether its clients WATCH.
     pub fn watches(self) -> bool {
-        matches!(self, Group::Watched | Group::WatchedSets | Group::WatchedExpiring)
+        matches!(self, Group::Watched | Group::WatchedSets | Group::WatchedHashes | Group::WatchedExpiring)
     }
 
     /// The pause of its client before the EXEC: keys may expire meanwhile.

@@ -1,5 +1,6 @@
 //! Replies reduced to what the checkers compare: sets have no order, long strings are runs.
 
+use super::Fields;
 use super::values::{Members, Text};
 use tern::server::reply::Reply;
 
@@ -13,6 +14,7 @@ pub enum Answer {
     Int(i64),
     Text(String),
     Members(Members),
+    Fields(Fields),
     All(Vec<Answer>),
     Error(String),
 }
@@ -47,6 +49,13 @@ impl Answer {
             Reply::Bulk(b) => Answer::text(&Text::of(b)),
             Reply::Error(e) => Answer::Error(e.0.to_string()),
             Reply::Set(items) => Answer::Members(members(items)),
+            Reply::Map(pairs) => {
+                let text = |reply: &Reply| match reply {
+                    Reply::Bulk(b) => String::from_utf8_lossy(b).into_owned(),
+                    other => panic!("{other:?}"),
+                };
+                Answer::Fields(pairs.iter().map(|(field, value)| (text(field), text(value))).collect())
+            }
             Reply::Array(items) => Answer::All(items.iter().map(Answer::of).collect()),
             // More members than any set has that is listed completely.
             Reply::Members(_) => Answer::Text("a stream of members".into()),

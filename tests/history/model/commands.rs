@@ -4,7 +4,7 @@ use super::values::{Members, Text};
 use super::{Answer, Entry, Held, Now, Span, State, Value};
 use std::rc::Rc;
 
-fn number(word: &str) -> i64 {
+pub(super) fn number(word: &str) -> i64 {
     word.parse().unwrap()
 }
 
@@ -18,7 +18,7 @@ fn lasts(unit: &str, time: &str) -> u64 {
     number(time) as u64 * ms
 }
 
-fn int(n: usize) -> Answer {
+pub(super) fn int(n: usize) -> Answer {
     Answer::Int(n as i64)
 }
 
@@ -82,12 +82,13 @@ impl State {
             ["APPEND" | "SETRANGE" | "GETRANGE" | "STRLEN" | "DIGEST" | "BITOP", ..] => {
                 self.apply_to_bytes(&words, now)
             }
+            [name, ..] if name.starts_with('H') => self.apply_to_hash(&words, now),
             [_, to, sources @ ..] if words[0].ends_with("STORE") => self.combine(words[0], to, sources, now),
             other => self.apply_to_set(other, now),
         }
     }
 
-    fn expiry(&self, key: &str, now: Now) -> Option<Span> {
+    pub(super) fn expiry(&self, key: &str, now: Now) -> Option<Span> {
         self.live(key, now)?.expire_at
     }
 

@@ -8,6 +8,7 @@
 
 mod answer;
 mod commands;
+mod hashes;
 mod op;
 pub mod values;
 
@@ -24,7 +25,11 @@ use values::{Members, Text};
 enum Value {
     Text(Held<Text>),
     Members(Held<Members>),
+    Fields(Held<Fields>),
 }
+
+/// The values of a hash by field.
+type Fields = BTreeMap<String, String>;
 
 /// A part shared by many states. Its hash is computed once: a search needs it again and again.
 #[derive(Debug, Clone)]
@@ -301,7 +306,15 @@ impl State {
     fn text(&self, key: &str, now: Now) -> Option<&Text> {
         match &self.live(key, now)?.value {
             Value::Text(text) => Some(&text.0),
-            Value::Members(_) => panic!("{key} is a set"),
+            Value::Members(_) | Value::Fields(_) => panic!("{key} is no string"),
+        }
+    }
+
+    fn fields(&self, key: &str, now: Now) -> Fields {
+        match self.live(key, now).map(|e| &e.value) {
+            None => Fields::new(),
+            Some(Value::Fields(fields)) => Fields::clone(&fields.0),
+            Some(Value::Members(_) | Value::Text(_)) => panic!("{key} is no hash"),
         }
     }
 
@@ -309,7 +322,7 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Rc::default(),
             Some(Value::Members(members)) => members.0.clone(),
-            Some(Value::Text(_)) => panic!("{key} is a string"),
+            Some(Value::Text(_) | Value::Fields(_)) => panic!("{key} is no set"),
         }
     }
 

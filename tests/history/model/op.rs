@@ -15,7 +15,10 @@ pub enum Op {
 }
 
 /// Commands that never change anything.
-const READS: [&str; 11] = [
+const READS: [&str; 14] = [
+    "HGET",
+    "HGETALL",
+    "HLEN",
     "GET",
     "EXISTS",
     "SCARD",
@@ -30,9 +33,9 @@ const READS: [&str; 11] = [
 ];
 
 /// Commands that change nothing if they answer 0 or nil.
-const VAIN: [&str; 13] = [
-    "DEL", "SADD", "SREM", "SMOVE", "SPOP", "SETNX", "PERSIST", "PEXPIRE", "EXPIRE", "GETEX", "MOVE", "COPY",
-    "FORGET",
+const VAIN: [&str; 15] = [
+    "DEL", "HDEL", "HSETNX", "SADD", "SREM", "SMOVE", "SPOP", "SETNX", "PERSIST", "PEXPIRE", "EXPIRE",
+    "GETEX", "MOVE", "COPY", "FORGET",
 ];
 
 /// Words that set an expiry.

@@ -4,18 +4,21 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "../cluster/mod.rs"]
 mod cluster;
+#[path = "../rig/mod.rs"]
 mod rig;
+#[path = "../sets_world/mod.rs"]
 mod sets_world;
+#[path = "../support/mod.rs"]
 mod support;
 
+mod busy;
+mod hashes;
+
 use bytes::Bytes;
-use cluster::Cluster;
 use rig::{Rig, error};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-use support::rng::Rng;
 use tern::env::Env;
 use tern::keyspace::dictionary::ids::integer_id;
 use tern::keyspace::dictionary::members;
@@ -24,7 +27,6 @@ use tern::keyspace::keys::{IdempotencyName, Oid, Prefix, SHARDS, hash, root, roo
 use tern::lifecycle::check::{CheckError, Report, check};
 use tern::lifecycle::idempotency::sweep;
 use tern::server::reply::Reply;
-use tern::store::faulty::FaultRates;
 use tern::store::{RangeOptions, Read, Store};
 use tern::types::Value;
 use tern::types::record::{Record, Stored};
@@ -55,6 +57,11 @@ async fn populated() -> Rig {
         rig.run(&Vec::from_iter(argv)).await;
     }
     rig.line("DEL deleted").await;
+    let pairs: Vec<String> = (0..1000).flat_map(|n| [format!("field:{n}"), n.to_string()]).collect();
+    rig.run(&Vec::from_iter(["HSET".to_owned(), "fields".into()].into_iter().chain(pairs))).await;
+    rig.run(&["HSET", "fields", "long", &"x".repeat(100_000), "longer", &"y".repeat(70_000)]).await;
+    rig.line("HDEL fields field:7 field:8").await;
+    rig.line("HSET small a 1 b 2").await;
     rig.run(&["SADD", "words", &"long ".repeat(200)]).await;
     rig.line("SADD words aaa").await;
     rig.line("SADD numbers 1 2 3").await;
@@ -431,123 +438,6 @@ async fn idempotency_records_without_an_owner_are_sound() {
 async fn nothing_is_no_store() {
     let (store, _dir) = sets_world::fresh().await;
     assert_eq!(check(&store, &mut |_, _| {}).await, Err(CheckError::NoData));
-}
-
-/// A random command over few keys of every kind.
-fn random_line(rng: &mut Rng) -> Vec<String> {
-    let set = |rng: &mut Rng| format!("set:{}", rng.below(4));
-    let member = |rng: &mut Rng| match rng.below(2) {
-        0 => format!("m{}", rng.below(4000)),
-        _ => rng.below(100_000).to_string(),
-    };
-    let many = |rng: &mut Rng, n: usize| (0..1 + rng.below(n)).map(|_| member(rng)).collect::<Vec<_>>();
-    let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    match rng.below(16) {
-        0..=2 => [words(format!("SADD {}", set(rng))), many(rng, 300)].concat(),
-        3 | 4 => [words(format!("SADD {}", set(rng))), many(rng, 5)].concat(),
-        5 => [words(format!("SREM {}", set(rng))), many(rng, 100)].concat(),
-        6 => words(format!("SPOP {} {}", set(rng), 1 + rng.below(50))),
-        7 => words(format!("SINTERSTORE {} {} {}", set(rng), set(rng), set(rng))),
-        8 => words(format!("SUNIONSTORE {} {} {}", set(rng), set(rng), set(rng))),
-        9 => words(format!("RENAME {} {}", set(rng), set(rng))),
-        10 => words(format!("SMOVE {} {} {}", set(rng), set(rng), member(rng))),
-        11 => words(format!("DEL {} k:{}", set(rng), rng.below(20))),
-        12 => words(format!(
-            "SET k:{} {} PX {}",
-            rng.below(20),
-            "v".repeat(rng.below(40_000)),
-            1 + rng.below(2000)
-        )),
-        13 => words(format!("SETRANGE k:{} {} x", rng.below(20), rng.below(100_000))),
-        14 => words(format!("EXPIRE {} {}", set(rng), rng.below(3))),
-        _ => words(if rng.below(20) == 0 {
-            "FLUSHDB".into()
-        } else {
-            format!("COPY {} {} REPLACE", set(rng), set(rng))
-        }),
-    }
-}
-
-async fn busy(cluster: &Cluster, seed: u64, commands: usize) {
-    let worker = async |n: u64| {
-        let mut rng = Rng::new(seed + n);
-        for _ in 0..commands {
-            let argv = random_line(&mut rng).into_iter().map(Bytes::from).collect();
-            cluster.run(n as usize % cluster.members.len(), argv).await;
-        }
-    };
-    futures_util::future::join_all((0..8).map(worker)).await;
-}
-
-async fn jobs(cluster: &Cluster) {
-    let space = cluster.space(0);
-    for shard in 0..16 {
-        tern::lifecycle::expire::sweep(space, 0, shard, 100, &mut Default::default()).await.unwrap();
-    }
-    let mut from = None;
-    loop {
-        from = tern::lifecycle::reclaim::reclaim(space, from.as_deref(), 64).await.unwrap().next;
-        if from.is_none() {
-            return;
-        }
-    }
-}
-
-async fn cluster() -> (Cluster, tempfile::TempDir) {
-    let (store, dir) = sets_world::fresh().await;
-    let mut cluster = Cluster::on(store);
-    for n in 0..2 {
-        cluster.join(Env::seeded(cluster::START, 100 + n)).await;
-    }
-    (cluster, dir)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_busy_store_is_sound_after_every_round() {
-    let seed = support::env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
-    support::say(&format!("check: TERN_SEED={seed}"));
-    let (cluster, _dir) = cluster().await;
-    for round in 0..4 {
-        cluster.faulty.set_rates(FaultRates::mixed());
-        busy(&cluster, seed + round * 100, 60).await;
-        cluster.advance(Duration::from_millis(700));
-        cluster.faulty.set_rates(FaultRates::default());
-        // The round may have ended with a FLUSHDB; a check of nothing would prove nothing.
-        cluster.run(0, ["SADD", "kept", "a", "b", "7"].map(Bytes::from).to_vec()).await;
-        for half in ["before", "after"] {
-            let report = read(&cluster.store).await;
-            assert!(
-                report.is_sound() && report.unchecked.is_empty(),
-                "{half} the jobs of round {round}: {report}"
-            );
-            assert!(report.rows["keys"] > 0, "{report}");
-            jobs(&cluster).await;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_written_to_is_not_called_damaged() {
-    let seed = support::env_number("TERN_SEED").unwrap_or_else(Rng::any_seed);
-    support::say(&format!("check under writes: TERN_SEED={seed}"));
-    let (cluster, _dir) = cluster().await;
-    busy(&cluster, seed, 30).await;
-    let done = AtomicBool::new(false);
-    let checks = async {
-        let mut checks = 0;
-        while !done.load(Ordering::Relaxed) {
-            let report = read(&cluster.store).await;
-            assert!(report.is_sound(), "{report}");
-            checks += 1;
-        }
-        checks
-    };
-    let writes = async {
-        busy(&cluster, seed + 50, 120).await;
-        done.store(true, Ordering::Relaxed);
-    };
-    let (checks, ()) = tokio::join!(checks, writes);
-    assert!(checks > 0);
 }
 
 /// What the binary says of an embedded store: 0, 1 or 2.

@@ -1,0 +1,171 @@
+//! Random arguments of the kinds that templates name.
+
+use crate::generate::Argv;
+use crate::large;
+use crate::support::rng::Rng;
+use crate::words::{DIGESTS, GLOBS, HOSTILE, KEYS, MEMBERS, PAYLOADS, VALUES, WORDS};
+
+/// Appends one argument of a kind.
+pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
+    let fixed = |rng: &mut Rng, list: &[&[u8]]| rng.pick(list).to_vec();
+    let arg = match kind {
+        b'k' if rng.one_in(300) => vec![b'k'; 3000],
+        b'k' => fixed(rng, KEYS),
+        b'h' => fixed(rng, &[b"h1", b"h2", b"h3"]),
+        b'q' if rng.one_in(6) => fixed(rng, KEYS),
+        b'q' => fixed(rng, &[b"hash1", b"hash2", b"hash3", b"a"]),
+        b'v' if rng.one_in(8) => number(rng),
+        b'v' => fixed(rng, VALUES),
+        b'm' if rng.one_in(4) => rng.below(40).to_string().into_bytes(),
+        b'm' => fixed(rng, MEMBERS),
+        b'V' => large(rng),
+        b'B' => return many_members(rng, argv),
+        b'H' => return many_fields(rng, argv),
+        b'R' => return argv.extend(large::many(rng)),
+        b'K' => fixed(rng, large::KEYS),
+        b'M' => large::member(rng.below(large::UNIVERSE)),
+        b'N' => fixed(rng, &[b"1", b"500", b"3000", b"20000", b"100000"]),
+        b'y' => fixed(rng, DIGESTS),
+        b'i' | b'f' if rng.one_in(8) => fixed(rng, HOSTILE),
+        b'i' => number(rng),
+        b'f' => float(rng),
+        b'n' => small(rng),
+        b'o' => offset(rng),
+        b's' | b'p' | b'S' | b'P' => expiry(rng, kind),
+        b'd' if rng.one_in(10) => fixed(rng, &[b"15", b"16", b"-1", b"abc", b"", b"0x1", b"99999999999"]),
+        b'd' => rng.below(3).to_string().into_bytes(),
+        b'b' => bit_offset(rng),
+        b'x' if rng.one_in(3) => format!("#{}", rng.below(20)).into_bytes(),
+        b'x' => bit_offset(rng),
+        b'j' if rng.one_in(20) => fixed(rng, HOSTILE),
+        b'j' => rng.below(2).to_string().into_bytes(),
+        b'e' if rng.one_in(20) => {
+            fixed(rng, &[b"u64", b"i65", b"i0", b"I8", b"8", b"", b"u", b"i+1", b"u8\x00x"])
+        }
+        b'e' => fixed(rng, &[b"i8", b"u8", b"i64", b"u63", b"u1", b"i1", b"i5", b"u17", b"i33", b"u32"]),
+        b'c' => fixed(rng, &[b"abc", b"", b"-1", b"1.5", b"99999999999999999999999", b"0 ", b" 0"]),
+        b'g' => fixed(rng, GLOBS),
+        b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"nosuch"]),
+        b'L' => fixed(rng, &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"]),
+        b'D' => fixed(rng, PAYLOADS),
+        b'u' => fixed(
+            rng,
+            &[
+                b"NOSUCH",
+                b"nosuch\x00command",
+                b"",
+                b"get\r\n",
+                b"S",
+                b"SETT",
+                b"a command with spaces in its name that is long",
+            ],
+        ),
+        b'w' => fixed(rng, WORDS),
+        kind => unreachable!("template kind {}", char::from(kind)),
+    };
+    argv.push(arg);
+}
+
+fn number(rng: &mut Rng) -> Vec<u8> {
+    let n = rng.next() as i64;
+    let n = [n, n % 1000, n % 1_000_000, n % 10, i64::MAX - (n & 3), i64::MIN + (n & 3)][rng.below(6)];
+    n.to_string().into_bytes()
+}
+
+fn float(rng: &mut Rng) -> Vec<u8> {
+    let n = rng.next() as i64;
+    let text = match rng.below(9) {
+        0 => format!("{}.{}", n % 1000, rng.below(1000)),
+        1 => format!("{}e{}", n % 100, rng.below(20)),
+        2 => format!("{}e-{}", n % 100, rng.below(20)),
+        3 => format!("0.{}", rng.below(10)),
+        4 => (n % 100).to_string(),
+        5 => format!("{:.17}", (n as f64) / 1e18),
+        6 => format!("-{}.5", rng.below(10)),
+        7 => n.to_string(),
+        _ => ["1e400", "-1e400", "5e-324", "1e308", ".5", "5.", "1e", "0x1p3", "infinity", "1e17", "1e-17"]
+            [rng.below(11)]
+        .into(),
+    };
+    text.into_bytes()
+}
+
+fn small(rng: &mut Rng) -> Vec<u8> {
+    if rng.one_in(8) {
+        return rng.pick(HOSTILE).to_vec();
+    }
+    (rng.below(12) as i64 - 2).to_string().into_bytes()
+}
+
+fn offset(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(12) {
+        0 => rng.pick(&[b"abc" as &[u8], b"", b"1.5", b"99999999999999999999"]).to_vec(),
+        1 => rng
+            .pick(&[b"536870912" as &[u8], b"4294967296", b"9223372036854775807", b"-9223372036854775808"])
+            .to_vec(),
+        2 => rng.below(40_000).to_string().into_bytes(),
+        _ => (rng.below(30) as i64 - 10).to_string().into_bytes(),
+    }
+}
+
+/// Occasionally large enough for a string of several pieces. (The last possible bit would make both hold 512
+/// MB.)
+fn bit_offset(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(24) {
+        0 => rng
+            .pick(&[b"abc" as &[u8], b"", b"-1", b"#1", b"1.5", b"4294967296", b"9223372036854775807"])
+            .to_vec(),
+        1 => rng.below(1_000_000).to_string().into_bytes(),
+        _ => rng.below(120).to_string().into_bytes(),
+    }
+}
+
+/// Far in the future or in the past, in seconds or milliseconds, relative or absolute. No two are close to
+/// each other.
+fn expiry(rng: &mut Rng, kind: u8) -> Vec<u8> {
+    if rng.one_in(5) {
+        let hostile: &[&[u8]] = &[
+            b"0",
+            b"-1",
+            b"-1000",
+            b"abc",
+            b"",
+            b"1.5",
+            b"9223372036854775807",
+            b"-9223372036854775808",
+            b"9223372036854775",
+            b"9223372036854775808",
+            b"-9223372036854775",
+        ];
+        return rng.pick(hostile).to_vec();
+    }
+    let seconds = 10_000 + rng.below(100_000_000);
+    let past = rng.one_in(6);
+    let n = match kind {
+        b's' => seconds,
+        b'p' => seconds * 1000 + rng.below(1000),
+        b'S' if past => 1_000_000_000,
+        b'P' if past => 1_000_000_000_000,
+        b'S' => 4_000_000_000 + seconds,
+        _ => (4_000_000_000 + seconds) * 1000 + rng.below(1000),
+    };
+    n.to_string().into_bytes()
+}
+
+fn large(rng: &mut Rng) -> Vec<u8> {
+    let size = [100, 5000, 16_384, 16_385, 20_000, 70_000, 120_000][rng.below(7)];
+    let start = rng.below(200);
+    (0..size).map(|i| ((i + start) % 251) as u8).collect()
+}
+
+fn many_members(rng: &mut Rng, argv: &mut Argv) {
+    let (start, count) = (rng.below(3) * 300, [30, 129, 300, 600][rng.below(4)]);
+    let prefix = ["", "m:", "-1"][rng.below(3)];
+    argv.extend((start..start + count).map(|i| format!("{prefix}{i}").into_bytes()));
+}
+
+fn many_fields(rng: &mut Rng, argv: &mut Argv) {
+    let mut fields = Argv::new();
+    many_members(rng, &mut fields);
+    argv.extend(fields.into_iter().flat_map(|field| [field.clone(), field]));
+}

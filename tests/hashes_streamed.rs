@@ -1,0 +1,196 @@
+//! Replies of many fields are read while they are sent: the server holds a bounded part, whatever the client
+//! does, and the reply is the hash as it was when the command ran.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+use support::resp::{Client, Value, request};
+use support::server::{Server, tern};
+
+/// Fields of a hash whose reply exceeds the kernel's socket buffers.
+const MANY: usize = 200_000;
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn field(n: usize) -> String {
+    format!("user:{n:024x}/session")
+}
+
+fn value(n: usize) -> String {
+    format!("{{\"n\":{n},\"seen\":\"{:0>30}\"}}", n * 7)
+}
+
+fn model(range: std::ops::Range<usize>) -> Model {
+    range.map(|n| (field(n).into_bytes(), value(n).into_bytes())).collect()
+}
+
+fn fill(client: &mut Client, key: &str, range: std::ops::Range<usize>) {
+    for from in range.clone().step_by(10_000) {
+        let pairs = (from..range.end.min(from + 10_000)).flat_map(|n| [field(n), value(n)]);
+        let argv: Vec<String> = ["HSET", key].map(String::from).into_iter().chain(pairs).collect();
+        client.run(&argv);
+    }
+    assert_eq!(client.line(&format!("HLEN {key}")), Value::Int(range.len() as i64));
+}
+
+fn filled() -> (Server, Client) {
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut client = tern.client();
+    fill(&mut client, "h", 0..MANY);
+    (tern, client)
+}
+
+/// A client that reads a reply line by line.
+struct Reader(BufReader<TcpStream>);
+
+impl Reader {
+    fn new(port: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Reader(BufReader::with_capacity(1 << 16, stream))
+    }
+    fn send(&mut self, line: &str) {
+        self.0.get_mut().write_all(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
+    }
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+    fn bulk(&mut self) -> Vec<u8> {
+        let head = self.line();
+        let len: usize = head.strip_prefix('$').unwrap_or_else(|| panic!("{head}")).parse().unwrap();
+        let mut body = vec![0; len + 2];
+        self.0.read_exact(&mut body).unwrap();
+        assert_eq!(body.split_off(len), b"\r\n");
+        body
+    }
+    fn strings(&mut self, kind: char) -> Vec<Vec<u8>> {
+        let head = self.line();
+        let n: usize = head.strip_prefix(kind).unwrap_or_else(|| panic!("{head}")).parse().unwrap();
+        (0..if kind == '%' { 2 * n } else { n }).map(|_| self.bulk()).collect()
+    }
+    fn hash(&mut self, kind: char) -> Model {
+        let strings = self.strings(kind);
+        let found: Model = strings.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+        assert_eq!(found.len() * 2, strings.len(), "fields are distinct");
+        found
+    }
+}
+
+#[test]
+fn a_reader_that_waits_costs_little_while_nothing_changes() {
+    let (tern, mut client) = filled();
+    let before = tern.resident();
+    let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(tern.port)).collect();
+    for (reader, line) in readers.iter_mut().zip(["HGETALL h", "HKEYS h", "HVALS h"]) {
+        reader.send(line);
+    }
+    let mut slowest = Duration::ZERO;
+    let since = Instant::now();
+    // Longer than a transaction lives.
+    while since.elapsed() < Duration::from_secs(7) {
+        let asked = Instant::now();
+        assert_eq!(client.line("GET k"), Value::Nil(b'$'));
+        slowest = slowest.max(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let grown = tern.resident().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes for three readers of {} bytes", MANY * 100);
+    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    let wanted = model(0..MANY);
+    assert!(readers[0].hash('*') == wanted);
+    let (mut keys, mut values) = (readers[1].strings('*'), readers[2].strings('*'));
+    keys.sort();
+    values.sort();
+    assert!(keys.into_iter().eq(wanted.keys().cloned()));
+    let mut all: Vec<Vec<u8>> = wanted.into_values().collect();
+    all.sort();
+    assert!(values == all);
+}
+
+#[test]
+fn a_reply_is_the_hash_as_it_was() {
+    let (tern, mut client) = filled();
+    let mut readers: Vec<Reader> = (0..3).map(|_| Reader::new(tern.port)).collect();
+    readers.iter_mut().for_each(|reader| reader.send("HGETALL h"));
+    std::thread::sleep(Duration::from_millis(200));
+    let some = (0..1000).flat_map(|n| [field(n), "changed".into()]);
+    client.run(&["HSET", "h"].map(String::from).into_iter().chain(some).collect::<Vec<_>>());
+    let some = (MANY - 1000..MANY).map(field);
+    client.run(&["HDEL", "h"].map(String::from).into_iter().chain(some).collect::<Vec<_>>());
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(client.line("HLEN h"), Value::Int(MANY as i64 - 1000));
+    assert_eq!(client.line("DEL h"), Value::Int(1));
+    assert_eq!(client.line("FLUSHALL"), Value::Simple(b"OK".to_vec()));
+    let wanted = model(0..MANY);
+    for reader in &mut readers {
+        assert!(reader.hash('*') == wanted);
+    }
+    assert_eq!(client.line("HGETALL h"), Value::Array(Vec::new()));
+}
+
+#[test]
+fn replies_keep_their_order_and_their_kind() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut client = tern.client();
+    fill(&mut client, "h", 0..5000);
+    fill(&mut client, "few", 0..3);
+    let mut reader = Reader::new(tern.port);
+    for line in ["PING", "HGETALL h", "HKEYS h", "PING", "HVALS h", "HGETALL few", "MULTI", "HGETALL h"] {
+        reader.send(line);
+    }
+    for line in ["HDEL few x", "HKEYS h", "HSET h new x", "HKEYS h", "EXEC", "PING"] {
+        reader.send(line);
+    }
+    assert_eq!(reader.line(), "+PONG");
+    assert!(reader.hash('*') == model(0..5000));
+    assert_eq!(reader.strings('*').len(), 5000);
+    assert_eq!(reader.line(), "+PONG");
+    assert_eq!(reader.strings('*').len(), 5000);
+    assert!(reader.hash('*') == model(0..3));
+    for want in ["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "*5"] {
+        assert_eq!(reader.line(), want);
+    }
+    assert!(reader.hash('*') == model(0..5000));
+    assert_eq!(reader.line(), ":0");
+    assert_eq!(reader.strings('*').len(), 5000);
+    assert_eq!(reader.line(), ":1");
+    assert_eq!(reader.strings('*').len(), 5001);
+    assert_eq!(reader.line(), "+PONG");
+    client.line("HELLO 3");
+    assert!(matches!(client.line("HGETALL h"), Value::Map(items) if items.len() == 10_002));
+    assert!(matches!(client.line("HGETALL none"), Value::Map(items) if items.is_empty()));
+    assert!(matches!(client.line("HRANDFIELD few 2 WITHVALUES"), Value::Array(items) if items.len() == 2));
+    // Under an id they are kept, up to the limit.
+    let once = "IDEMPOTENT 0123456789abcdef HGETALL h";
+    let first = client.line(once);
+    assert!(matches!(&first, Value::Map(items) if items.len() == 10_002));
+    client.line("DEL h");
+    assert_eq!(client.line(once), first);
+    fill(&mut client, "h", 0..100_000);
+    let refused = client.line("IDEMPOTENT fedcba9876543210 HGETALL h");
+    assert!(matches!(&refused, Value::Error(e) if e.starts_with(b"ERR reply of 8")), "{refused:?}");
+}
+
+#[test]
+fn long_values_are_sent_whole() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut client = tern.client();
+    let values: Vec<String> = (0..20).map(|n| "v".repeat(n * 40_000)).collect();
+    for (n, value) in values.iter().enumerate() {
+        client.run(&["HSET", "h", &n.to_string(), value]);
+    }
+    let mut reader = Reader::new(tern.port);
+    reader.send("HGETALL h");
+    let found = reader.hash('*');
+    assert_eq!(found.len(), 20);
+    assert!(values.iter().enumerate().all(|(n, v)| found[n.to_string().as_bytes()] == v.as_bytes()));
+    reader.send("HKEYS h");
+    assert_eq!(reader.strings('*').len(), 20);
+}
