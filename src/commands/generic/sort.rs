@@ -313,9 +313,9 @@ async fn field_value(
     bytes: &AtomicUsize,
 ) -> Result<Option<Bytes>> {
     let Ok(Some(rep)) = slot.hash() else { return Ok(None) };
-    let Some(len) = hash::length(s, Some(rep), field).await? else { return Ok(None) };
-    within(cx, bytes, len)?;
-    hash::get(s, Some(rep), field).await
+    let Some(found) = hash::find(s, Some(rep), field).await? else { return Ok(None) };
+    within(cx, bytes, found.len())?;
+    found.read(s).await.map(Some)
 }
 
 /// Adds `len` to the `bytes` that are held in memory, and fails if they are too many.

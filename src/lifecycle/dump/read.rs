@@ -456,6 +456,26 @@ mod tests {
         assert!(good > 10_000, "{good}");
     }
 
+    /// What unpacks to much, or to many elements, is not as light as its payload.
+    #[test]
+    fn weights() {
+        let long = b"\xc3\x05\x80\x00\x10\x00\x00packd";
+        let tail = &[0; FOOTER][..];
+        let weight = |parts: &[&[u8]]| super::weight(&[&parts.concat(), tail].concat());
+        assert_eq!(weight(&[b"\x00\x03abc"]), 5 + FOOTER as u64);
+        assert_eq!(weight(&[b"\x00", long]), 1 << 20);
+        assert_eq!(weight(&[b"\x02\x02", long, long]), (2 << 20) + 2 * ELEMENT_COST as u64);
+        assert_eq!(weight(&[b"\x04\x01\x01f", long]), (1 << 20) + 1 + 2 * ELEMENT_COST as u64);
+        for packed in [&b"\x0b"[..], b"\x14", b"\x10", b"\x0d", b"\x09", b"\x17", b"\x19\0\0\0\0\0\0\0\0"] {
+            assert_eq!(weight(&[packed, long]), (PACKED_COST << 20) as u64, "{packed:?}");
+        }
+        let times = weight(&[b"\x18\0\0\0\0\0\0\0\0\x01\x05\x01f", long]);
+        assert_eq!(times, (1 << 20) + 1 + 3 * ELEMENT_COST as u64);
+        let many = [&b"\x02\x80\xff\xff\xff\xff"[..], &b"\x01a".repeat(1000)].concat();
+        assert_eq!(weight(&[&many]), 1000 * (1 + ELEMENT_COST as u64) + 10 * ELEMENT_COST as u64);
+        assert_eq!(super::weight(b""), 0);
+    }
+
     #[test]
     fn refused() {
         let sealed = |body: &[u8], version: u16| {

@@ -137,20 +137,12 @@ pub async fn find_many(s: &Scope<'_>, rep: Option<&HashRep>, fields: &[Bytes]) -
     held.map(|held| Ok(rows::alive(s, held)?.map(|held| Found::of(oid, held)))).collect()
 }
 
-/// The value of `field`.
-pub async fn get(s: &Scope<'_>, rep: Option<&HashRep>, field: &Bytes) -> Result<Option<Bytes>> {
-    match find(s, rep, field).await? {
-        Some(found) => found.read(s).await.map(Some),
-        None => Ok(None),
-    }
-}
-
 /// The length in bytes of the value of `field`; None if there is no such field.
 pub async fn length(s: &Scope<'_>, rep: Option<&HashRep>, field: &Bytes) -> Result<Option<u64>> {
     Ok(find(s, rep, field).await?.map(|found| found.len()))
 }
 
-/// Reads ahead, in one round, what [`get`], [`set`] and [`remove`] of these fields will read of a hash whose
+/// Reads ahead, in one round, what [`find`], [`set`] and [`remove`] of these fields will read of a hash whose
 /// record has been read. For engines behind a network: the transaction answers repeated reads itself.
 pub(crate) async fn prefetch(s: &Scope<'_>, key: &[u8], fields: &[&Bytes]) -> Result<()> {
     if key.len() > MAX_REDIS_KEY {

@@ -2,8 +2,8 @@
 //!
 //! A draw from rows seeks a random hash and picks one of the next [`WINDOW`] fields: a field behind a gap is
 //! then favoured by at most the mean of that many gaps, not by its own. The window wraps around. A hash is read
-//! whole instead if more than a third of it is to be drawn, or [`MANY`] fields and more than a twentieth, or if
-//! a draw meets only fields that have expired.
+//! whole instead if at least a third of it is to be drawn (with repetitions: as many as it has), or [`MANY`] fields
+//! and a twentieth, or if a draw meets only fields that have expired.
 //!
 //! A transaction that writes relies on what was drawn: that it still exists, and after a whole read or many
 //! draws on every change.
