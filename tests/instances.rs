@@ -33,6 +33,21 @@ async fn rows(c: &Cluster, n: usize) -> (usize, usize) {
     (count(&instance).await, count(&lanes).await)
 }
 
+/// Whoever retries without end holds no transaction meanwhile: a store that reopens would wait for it.
+#[tokio::test]
+async fn a_server_leaves_a_store_that_fails() {
+    for seed in 0..20 {
+        let c = Cluster::new(1).await;
+        let space = c.members[0].server.clone();
+        c.faulty.set_rates(FaultRates { too_old_read: 0.4, conflict: 0.3, ..FaultRates::default() });
+        // In a task of its own: transactions are counted by task.
+        let left = tokio::spawn(async move { space.space.instances.leave().await }).await;
+        c.faulty.set_rates(FaultRates::default());
+        assert_eq!(left.expect("no panic"), Ok(()), "{seed}");
+        assert_eq!(rows(&c, 0).await, (0, 0));
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_beats_is_alive_whatever_its_clock_says() {
     let c = Cluster::new(3).await;

@@ -284,16 +284,17 @@ impl Instances {
         *left = true;
         let mut retries = Retries::endless().idempotent();
         loop {
-            let tx = self.store.begin();
-            let cleared = match clear(&tx, self.id).await {
-                Ok(()) => tx.commit().await.map(drop),
-                Err(e) => Err(e),
-            };
-            match cleared {
+            match self.try_leave().await {
                 Err(e) => retries.on_error(e)?,
                 Ok(()) => return Ok(()),
             }
         }
+    }
+
+    async fn try_leave(&self) -> StoreResult<()> {
+        let tx = self.store.begin();
+        clear(&tx, self.id).await?;
+        tx.commit().await.map(drop)
     }
 
     /// Reads all rows and adds up silence. Returns the servers that are dead now.

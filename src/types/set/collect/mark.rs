@@ -182,7 +182,9 @@ impl Collector<'_> {
         let (mut begin, mut all, mut retries) = (begin.to_vec(), Vec::new(), Retries::endless());
         loop {
             let opts = RangeOptions { limit: ROWS, ..RangeOptions::default() };
-            let page = match self.space.store.begin().get_range(&begin, &end, opts, Read::Snapshot).await {
+            // Not in the `match`, which would keep the transaction.
+            let page = self.space.store.begin().get_range(&begin, &end, opts, Read::Snapshot).await;
+            let page = match page {
                 Ok(page) => page,
                 Err(e) => {
                     retries.on_error(e)?;
