@@ -10,6 +10,9 @@ use rig::{Rig, bulk, error};
 use tern::server::reply::Reply;
 
 const HELLO: &[u8] = b"\x00\x05hello\x0a\x00cr\xdfve4 \x0a";
+/// Of redis-server 7.0: the sorted set of `a` with the score 1, and the list of `a`.
+const ZSET: &[u8] =
+    b"\x11\x0c\x0c\x00\x00\x00\x02\x00\x81a\x02\x01\x01\xff\x0a\x00\xa8\x05\xce\xb8\xd7\xa93\x02";
 const LIST: &[u8] =
     b"\x12\x01\x02\x0a\x0a\x00\x00\x00\x01\x00\x81a\x02\xff\x0a\x00\x09\xb9\xed\xf5\x94\xde\xd9\x95";
 
@@ -56,6 +59,35 @@ async fn strings_come_back() {
         assert_eq!(restore(&mut rig, "copy", "0", &payload, &["REPLACE"]).await, Reply::Ok);
         assert_eq!(rig.line("GET copy").await, bulk(text));
     }
+}
+
+#[tokio::test]
+async fn lists_come_back() {
+    let mut rig = Rig::new().await;
+    for n in [1, 7, 1000] {
+        let elements: Vec<String> = (0..n).map(|n| (n % 7).to_string().repeat(n)).collect();
+        let argv: Vec<&str> = ["RPUSH", "l"].into_iter().chain(elements.iter().map(String::as_str)).collect();
+        rig.run(&argv).await;
+        rig.run(&["RPUSH", "l", &"long".repeat(20_000)]).await;
+        let payload = dump(&mut rig, "l").await;
+        assert_eq!(restore(&mut rig, "copy", "0", &payload, &[]).await, Reply::Ok);
+        assert_eq!(rig.line("LRANGE copy 0 -1").await, rig.line("LRANGE l 0 -1").await);
+        rig.assert_sound().await;
+        rig.line("DEL l copy").await;
+    }
+    assert_eq!(restore(&mut rig, "l", "0", LIST, &[]).await, Reply::Ok);
+    assert_eq!(rig.line("LRANGE l 0 -1").await, Reply::Array(vec![bulk("a")]));
+    // Of more elements than a transaction takes, though the payload is short.
+    let many: Vec<String> = (0..300_000).map(|n| (n % 10).to_string()).collect();
+    rig.run_bytes(
+        ["RPUSH", "l"].map(Bytes::from).into_iter().chain(many.into_iter().map(Bytes::from)).collect(),
+    )
+    .await;
+    let payload = dump(&mut rig, "l").await;
+    assert!(payload.len() < 1 << 20);
+    assert_eq!(restore(&mut rig, "copy", "0", &payload, &[]).await, Reply::Ok);
+    assert_eq!(rig.line("LLEN copy").await, Reply::Int(300_001));
+    rig.assert_sound().await;
 }
 
 #[tokio::test]
@@ -176,9 +208,9 @@ async fn refused() {
         ("0", HELLO, &["FOO"], "ERR syntax error"),
         (
             "0",
-            LIST,
+            ZSET,
             &[],
-            "ERR the payload holds a value of RDB type 18: this server supports only strings, sets and hashes",
+            "ERR the payload holds a value of RDB type 17: this server supports only strings, sets, hashes and lists",
         ),
     ] {
         assert_eq!(error(&restore(&mut rig, "k", ttl, payload, options).await), want, "{ttl} {options:?}");

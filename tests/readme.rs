@@ -79,12 +79,13 @@ fn outcome(row: &Entry) -> String {
     parts.join("; ")
 }
 
-const GROUPS: [(&str, Group); 12] = [
+const GROUPS: [(&str, Group); 13] = [
     ("strings", Group::String),
     ("bitmaps", Group::Bitmap),
     ("HyperLogLogs", Group::HyperLogLog),
     ("sets", Group::Set),
     ("hashes", Group::Hash),
+    ("lists", Group::List),
     ("keys", Group::Generic),
     ("transactions", Group::Transactions),
     ("connection", Group::Connection),

@@ -102,6 +102,19 @@ const LINES: &[&str] = &[
     "INCREX k",
     "INCREX k UBOUND 42 ENX",
     "LCS k k",
+    "LINDEX l 0",
+    "LINSERT l BEFORE b x",
+    "LLEN l",
+    "LMOVE l d LEFT LEFT",
+    "LMPOP 1 l LEFT",
+    "LPOP l",
+    "LPOS l b",
+    "LPUSH l x",
+    "LPUSHX l x",
+    "LRANGE l 0 -1",
+    "LREM l 0 b",
+    "LSET l 0 x",
+    "LTRIM l 0 0",
     "MEMORY USAGE k",
     "MGET k",
     "MOVE k 1",
@@ -127,6 +140,10 @@ const LINES: &[&str] = &[
     "RENAMENX k d",
     "RESTORE k 0 x REPLACE",
     "RESTORE-ASKING k 0 x",
+    "RPOP l",
+    "RPOPLPUSH l d",
+    "RPUSH l x",
+    "RPUSHX l x",
     "SADD s b",
     "SCARD s",
     "SDIFF s",
@@ -170,7 +187,7 @@ const LINES: &[&str] = &[
     "WATCH k",
 ];
 
-/// What Redis also reveals with write permission only: whether a set has a member, or a hash a field.
+/// What Redis also reveals with write permission only: whether a set has a member, a hash a field, or a list an element.
 const REVEALED_BY_REDIS: &[&str] = &[
     "HDEL m b",
     "HEXISTS m b",
@@ -183,6 +200,8 @@ const REVEALED_BY_REDIS: &[&str] = &[
     "HSETEX m FNX EX 100 FIELDS 1 b 1",
     "HSETNX m b 1",
     "HSTRLEN m b",
+    "LINSERT l BEFORE b x",
+    "LREM l 0 b",
     "PFADD h b",
     "SADD s b",
     "SISMEMBER s b",
@@ -206,6 +225,7 @@ fn a_write_only_user_learns_no_value() {
                 &format!("SADD s a {member}"),
                 &format!("PFADD h a {member}"),
                 &format!("HSET m f {value} {member} x"),
+                &format!("RPUSH l {value} {member}"),
             ] {
                 assert!(!admin.line(made).is_error());
             }

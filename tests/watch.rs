@@ -45,6 +45,32 @@ async fn two() -> Cluster {
     c
 }
 
+/// As in Redis, an LTRIM that removes nothing is a change, and an LREM is none.
+#[tokio::test]
+async fn changes_of_lists() {
+    let c = two().await;
+    let many = (0..1000).fold("RPUSH job".to_owned(), |line, n| format!("{line} element:{n}"));
+    for push in ["RPUSH job a b", &many] {
+        c.line(1, push).await;
+        for (line, changes) in [
+            ("LTRIM job 0 -1", true),
+            ("LREM job 0 none", false),
+            ("LINSERT job BEFORE none x", false),
+            ("LPUSHX other x", false),
+            ("LMOVE job job LEFT RIGHT", true),
+            ("LMOVE other job LEFT RIGHT", false),
+            ("LSET job 0 a", true),
+            ("LPOP job 0", false),
+            ("SORT job ALPHA", false),
+            ("RPOP job", true),
+        ] {
+            let watches = watch(&c, 0, "job").await;
+            c.line(1, line).await;
+            assert_eq!(exec(&c, 0, watches, "PING").await.is_none(), changes, "{line}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_came_and_went_aborts_the_exec() {
     let c = two().await;
@@ -53,6 +79,7 @@ async fn a_key_that_came_and_went_aborts_the_exec() {
             &["SET job 1", "DEL job"][..],
             &["SADD job a", "SREM job a"],
             &["HSET job a 1", "HDEL job a"],
+            &["RPUSH job a", "LPOP job"],
             &["SET job 1 PX 5", "advance"],
             &["SET job 1 PXAT 1"],
             &["SET other 1", "RENAME other job", "RENAME job other"],

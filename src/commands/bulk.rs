@@ -74,8 +74,6 @@ impl Cx<'_> {
         if self.memo.may_hold(bytes) {
             return Ok(None);
         }
-        let hard = self.server.config.get().client_output_buffer_limit.normal.hard;
-        let most = if hard > 0 { hard } else { usize::MAX };
-        Ok(Some(self.memo.holder(s, most).await?.open(s, slot, value, (start, end)).await?))
+        Ok(Some(self.memo.holder(s, self.most_kept()).await?.open(s, slot, value, (start, end)).await?))
     }
 }

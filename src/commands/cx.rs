@@ -96,6 +96,13 @@ impl Cx<'_> {
     pub(crate) fn light(&self, bytes: u64) -> Result<()> {
         if self.in_lane && bytes > MAX_LIGHT { Err(Error::TooHeavy) } else { Ok(()) }
     }
+    /// Bytes of a reply to keep where what is being sent changes.
+    pub(crate) fn most_kept(&self) -> usize {
+        match self.server.config.get().client_output_buffer_limit.normal.hard {
+            0 => usize::MAX,
+            hard => hard,
+        }
+    }
     /// The prefix of database `db`.
     pub(crate) fn prefix(&self, db: u8) -> Result<Prefix> {
         Ok(self.place(db)?.prefix)

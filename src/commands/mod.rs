@@ -17,6 +17,7 @@ pub(crate) mod connection;
 pub mod generic;
 mod hash;
 mod hyperloglog;
+mod list;
 pub(crate) mod pubsub;
 mod scripting;
 pub mod server;

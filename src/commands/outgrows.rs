@@ -6,6 +6,8 @@ use crate::error::SYNTAX;
 use crate::spec::words::parse_i64;
 use crate::spec::{Makes, Row};
 use crate::types::hash::Pair;
+use crate::types::list::End;
+use crate::types::list::prebuild::Change as ListChange;
 use crate::types::set::algebra::Op;
 use crate::types::string::combine::BitOp;
 use bytes::Bytes;
@@ -28,6 +30,8 @@ pub(crate) enum LargeResult<'a> {
     FieldsSet(&'a Bytes, &'a [Pair]),
     /// This hash, without these fields.
     FieldsRemoved(&'a Bytes, &'a [Bytes]),
+    /// This list after a change.
+    ListChanged(&'a Bytes, ListChange<'a>),
     /// This key's value, in another database if one is named.
     Copied(&'a Bytes, Option<u8>),
     /// The value serialized in this payload.
@@ -52,6 +56,31 @@ pub(crate) fn large_result<'a>(row: &Row, argv: &'a [Bytes]) -> Option<LargeResu
             _ => return None,
         },
         Makes::FieldsRemoved => LargeResult::FieldsRemoved(key, sources),
+        Makes::PushedLeft => {
+            LargeResult::ListChanged(key, ListChange::Push { end: End::Left, elements: sources })
+        }
+        Makes::PushedRight => {
+            LargeResult::ListChanged(key, ListChange::Push { end: End::Right, elements: sources })
+        }
+        Makes::ElementSet => {
+            let [index, element] = sources else { return None };
+            let index = parse_i64(index)?;
+            LargeResult::ListChanged(key, ListChange::Set { index, element })
+        }
+        Makes::Trimmed => {
+            let [start, stop] = sources else { return None };
+            LargeResult::ListChanged(key, ListChange::Trim(parse_i64(start)?, parse_i64(stop)?))
+        }
+        Makes::Inserted => {
+            let [place, pivot, element] = sources else { return None };
+            let before = place.eq_ignore_ascii_case(b"BEFORE");
+            LargeResult::ListChanged(key, ListChange::Insert { before, pivot, element })
+        }
+        Makes::ElementsRemoved => {
+            let [count, element] = sources else { return None };
+            let count = parse_i64(count)?;
+            LargeResult::ListChanged(key, ListChange::Remove { count, element })
+        }
         Makes::Copy => {
             let options = moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             LargeResult::Copied(key, options.ok()?.0)

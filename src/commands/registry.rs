@@ -10,7 +10,7 @@ use super::server::{acl, command, config, debug, info, latency, lolwut, memory, 
 use super::set::algebra;
 use super::transactions::idempotent;
 use super::{
-    bitmap, cluster, connection, generic, hash, hyperloglog, pubsub, scripting, server, set, string,
+    bitmap, cluster, connection, generic, hash, hyperloglog, list, pubsub, scripting, server, set, string,
     transactions,
 };
 
@@ -33,6 +33,8 @@ const FAMILIES: &[&[Command]] = &[
     hash::NUMBERS,
     hash::EXPIRY,
     hash::EXTENDED,
+    list::COMMANDS,
+    list::MOVES,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

@@ -16,6 +16,8 @@ impl Events {
     pub(crate) const GENERIC: Events = Events(1 << 2);
     /// Strings.
     pub(crate) const STRING: Events = Events(1 << 3);
+    /// Lists.
+    pub(crate) const LIST: Events = Events(1 << 4);
     /// Sets.
     pub(crate) const SET: Events = Events(1 << 5);
     /// Hashes.
@@ -47,7 +49,7 @@ impl Events {
 const LETTERS: [(char, Events); 14] = [
     ('g', Events::GENERIC),
     ('$', Events::STRING),
-    ('l', Events(1 << 4)),
+    ('l', Events::LIST),
     ('s', Events::SET),
     ('h', Events::HASH),
     ('z', Events(1 << 7)),

@@ -68,6 +68,7 @@ impl Opt {
 const OLDER_NAMES: &[(&str, &str)] = &[
     ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
     ("hash-max-ziplist-value", "hash-max-listpack-value"),
+    ("list-max-ziplist-size", "list-max-listpack-size"),
 ];
 
 /// All options by name: those in the order of the file, then older names.
@@ -298,6 +299,11 @@ section "Data" "";
     hash_max_listpack_entries: usize = "hash-max-listpack-entries" "512" Runtime Int(0, i64::MAX);
     /// The longest field or value of such a hash, in bytes. `hash-max-ziplist-value` is the older name.
     hash_max_listpack_value: usize = "hash-max-listpack-value" "64" Runtime Int(0, i64::MAX);
+    /// The largest list that is called a listpack, and stored inside its record as long as it has at most 4096 bytes:
+    /// -1 to -5 for 4 to 64 KiB, or a number of elements. `list-max-ziplist-size` is the older name.
+    list_max_listpack_size: i64 = "list-max-listpack-size" "-2" Runtime Int(i32::MIN as i64, INT);
+    /// Accepted, without effect: lists are not compressed node by node.
+    list_compress_depth: i64 = "list-compress-depth" "0" Runtime Int(0, INT);
     /// The longest HyperLogLog in Redis' sparse form, in bytes; a longer one becomes dense.
     hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
 
@@ -307,7 +313,7 @@ section "Monitoring" "";
     /// The log file; empty logs to standard output. If the file is renamed, the next line starts a new one.
     logfile: String = "logfile" "" Start Text;
     /// The keyspace notifications to send, in Redis' letters; empty for none. K: channels `__keyspace@<db>__:<key>`,
-    /// E: channels `__keyevent@<db>__:<event>`; g: commands for any type, $: strings, s: sets, h: hashes, x:
+    /// E: channels `__keyevent@<db>__:<event>`; g: commands for any type, $: strings, l: lists, s: sets, h: hashes, x:
     /// expired keys, n: new keys, m: lookups of missing keys; A: all but n and m. On a cluster the server that makes
     /// a change decides, so give all servers the same letters.
     notify_keyspace_events: Events = "notify-keyspace-events" "" Runtime Letters;

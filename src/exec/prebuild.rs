@@ -22,6 +22,7 @@ use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
 use crate::types::hash::prebuild as hashes;
+use crate::types::list::prebuild as lists;
 use crate::types::prebuilt::{self, Object, Prebuilt};
 use crate::types::set::prebuild as sets;
 use crate::types::set::small::{MAX_INTS, may_be_small};
@@ -245,6 +246,7 @@ async fn prebuild_result(
             hashes::change(space, db, key, (&[], fields), LEASE_MS).await
         }
         LargeResult::FieldsSet(..) | LargeResult::FieldsRemoved(..) => Ok(None),
+        LargeResult::ListChanged(key, change) => lists::change(space, db, key, change, LEASE_MS).await,
         LargeResult::Copied(key, to) => match to.map_or(Some(db), |to| catalog.prefix(to)) {
             Some(to) => copy::prebuild(space, (db, to), key, LEASE_MS).await,
             None => Ok(None),

@@ -81,7 +81,7 @@ impl Unit {
     /// Selects the lane: the hash of its first key (0 without one), so that writers of one key share a
     /// lane.
     pub(super) fn first_hash(&self) -> u64 {
-        let first = |c: &Call| c.argv.get(c.row.keys.first()?.begin).map(|k| hash(k));
+        let first = |c: &Call| c.row.keys.first()?.first(&c.argv).map(|k| hash(k));
         self.calls.iter().find_map(first).unwrap_or(0)
     }
 }

@@ -206,10 +206,10 @@ impl Encoder {
                 let kind = if resp3 && members.is_set() { b'~' } else { b'*' };
                 self.strings(out, kind, members.len(), *members);
             }
-            Reply::Fields(fields) => {
-                let (map, n) = (fields.is_map(), fields.len());
+            Reply::Items(items) => {
+                let (map, n) = (items.is_map(), items.len());
                 let kind = if map && resp3 { b'%' } else { b'*' };
-                self.strings(out, kind, n << u64::from(map && !resp3), *fields);
+                self.strings(out, kind, n << u64::from(map && !resp3), *items);
             }
             Reply::Long(long) => self.text(out, long.len(), *long),
             Reply::Dumped(payload) => self.text(out, payload.len(), *payload),

@@ -4,7 +4,7 @@ use crate::error::ReplyError;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
 pub(crate) use crate::types::hash::sample::Drawn;
-use crate::types::hash::stream::Fields;
+use crate::types::items::Items;
 use crate::types::set::stream::Members;
 use crate::types::string::stream::Long;
 use bytes::Bytes;
@@ -41,9 +41,9 @@ pub enum Reply {
     /// A `Set`, or an `Array` if it is no set, of bulk strings that are read while they are sent. Only if
     /// `Cx::may_stream`.
     Members(Box<Members>),
-    /// A `Map` of fields and values, or an array of either, that are read while they are sent. Only if
-    /// `Cx::may_stream`.
-    Fields(Box<Fields>),
+    /// A `Map` of fields and values, or an array of either or of elements, that are read while they are sent. Only
+    /// if `Cx::may_stream`.
+    Items(Box<Items>),
     /// A bulk string that is read while it is sent. Only if `Cx::may_stream`.
     Long(Box<Long>),
     /// Like `Long`, for DUMP of a long string.
@@ -109,7 +109,7 @@ impl Reply {
             Reply::Packed(strings) => 16 + strings.size() + 16 * strings.len(),
             Reply::Drawn(drawn) => 16 + drawn.size() + 32 * drawn.len(),
             // As for `Long`.
-            Reply::Fields(fields) => 16 + fields.size(),
+            Reply::Items(items) => 16 + items.size(),
             // Counted as if it were this receiver's alone, as in Redis.
             Reply::Message(items) => 16 + items.iter().map(Reply::weight).sum::<usize>(),
             Reply::Members(members) => 64 + members.held(),

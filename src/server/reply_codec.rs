@@ -19,7 +19,7 @@ const FORMAT: u8 = 1;
 /// The deepest nesting that is decoded. No command's reply has more than a few levels.
 const MAX_DEPTH: usize = 64;
 
-/// Encodes a reply. None if it has yet to be read ([`Reply::Members`], [`Reply::Fields`], [`Reply::Long`]), or if only DEBUG
+/// Encodes a reply. None if it has yet to be read ([`Reply::Members`], [`Reply::Items`], [`Reply::Long`]), or if only DEBUG
 /// returns its kind.
 pub fn encode(reply: &Reply) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(32);
@@ -56,7 +56,7 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         Reply::Drawn(drawn) => put_drawn(out, drawn),
         Reply::Set(items) => put_items(out, 8, items)?,
         Reply::Members(_)
-        | Reply::Fields(_)
+        | Reply::Items(_)
         | Reply::Long(_)
         | Reply::Dumped(_)
         | Reply::Several(_)

@@ -1,12 +1,12 @@
 //! The parts of a reply that are read from the store while the client receives it: members known only by id,
-//! fields of a large hash, and long strings.
+//! fields and elements of large hashes and lists, and long strings.
 
 use super::Server;
 use crate::error::{Error, Result};
 use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
 use crate::server::clients::ClientHandle;
-use crate::types::hash::stream::Fields;
+use crate::types::items::Items;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;
@@ -28,7 +28,7 @@ pub(crate) struct Strings {
 #[derive(Debug)]
 enum Source {
     Members(Pieces),
-    Fields(Fields),
+    Items(Items),
 }
 
 impl From<Packed> for Strings {
@@ -43,9 +43,9 @@ impl From<Members> for Strings {
     }
 }
 
-impl From<Fields> for Strings {
-    fn from(fields: Fields) -> Self {
-        Strings { read: Packed::default(), unread: Some(Source::Fields(fields)) }
+impl From<Items> for Strings {
+    fn from(items: Items) -> Self {
+        Strings { read: Packed::default(), unread: Some(Source::Items(items)) }
     }
 }
 
@@ -58,7 +58,7 @@ impl Strings {
     pub(crate) fn is_read(&self) -> bool {
         match &self.unread {
             Some(Source::Members(pieces)) => pieces.is_done(),
-            Some(Source::Fields(_)) => false,
+            Some(Source::Items(_)) => false,
             None => true,
         }
     }
@@ -127,9 +127,9 @@ impl Part<'_> {
             Part::Strings(Strings { read, unread: Some(Source::Members(pieces)) }) => {
                 pieces.next(&server.space.store, read).await
             }
-            Part::Strings(Strings { read, unread: unread @ Some(Source::Fields(_)) }) => {
-                if let Some(Source::Fields(fields)) = unread {
-                    fields.next(read).await?;
+            Part::Strings(Strings { read, unread: unread @ Some(Source::Items(_)) }) => {
+                if let Some(Source::Items(items)) = unread {
+                    items.next(read).await?;
                 }
                 unread.take_if(|_| read.is_empty());
                 Ok(())

@@ -39,6 +39,18 @@ pub enum Makes {
     FieldsSet,
     /// The first key's hash without the fields that follow it.
     FieldsRemoved,
+    /// The first key's list with the other arguments before its first element.
+    PushedLeft,
+    /// The first key's list with the other arguments behind its last element.
+    PushedRight,
+    /// The first key's list with the third argument at the index in the second.
+    ElementSet,
+    /// The elements of the first key's list whose indices the other arguments name.
+    Trimmed,
+    /// The first key's list with the fourth argument before or behind the third.
+    Inserted,
+    /// The first key's list without elements that are the third argument, as many as the second says.
+    ElementsRemoved,
     /// A copy of the first key's value under the second key, in the database that the options name.
     Copy,
     /// The first key's value in the database that the second argument names.

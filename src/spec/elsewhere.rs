@@ -11,8 +11,8 @@ const NAMES: &str = "
     arcount ardel ardelrange arget argetrange argrep arinfo arinsert arlastitems arlen armget armset arnext arop arring arscan
     arseek arset blmove blmovem blmpop blpop brpop brpoplpush bzmpop bzpopmax bzpopmin geoadd geodist geohash geopos georadius
     georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore himport
-    lindex linsert llen lmove lmovem lmpop lpop lpos lpush
-    lpushx lrange lrem lset ltrim rpop rpoplpush rpush rpushx sentinel vadd vcard vdim vemb vgetattr vinfo vismember vlinks
+    lmovem
+    sentinel vadd vcard vdim vemb vgetattr vinfo vismember vlinks
     vrandmember vrem vsetattr vsim xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup xgroup|create
     xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help xgroup|setid xinfo xinfo|consumers xinfo|groups
     xinfo|help xinfo|stream xlen xnack xpending xrange xread xreadgroup xrevrange xsetid xtrim zadd zcard zcount zdiff

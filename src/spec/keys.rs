@@ -45,6 +45,16 @@ pub enum FindKeys {
     Stored,
 }
 
+impl KeySpec {
+    /// The first key of a call.
+    pub(crate) fn first<'a>(&self, argv: &'a [Bytes]) -> Option<&'a Bytes> {
+        match self.find {
+            FindKeys::Range { .. } | FindKeys::Unknown | FindKeys::Stored => argv.get(self.begin),
+            FindKeys::Keynum { .. } => argv.get(self.begin + 1),
+        }
+    }
+}
+
 /// One key read: GET, TTL, SCARD.
 pub const KEY_RO: &[KeySpec] = &[one(&["RO", "access"])];
 /// One key whose existence or metadata is read: TYPE.

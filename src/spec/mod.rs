@@ -32,6 +32,8 @@ pub enum Group {
     Set,
     /// Hashes.
     Hash,
+    /// Lists.
+    List,
     /// Any key.
     Generic,
     /// Connection.

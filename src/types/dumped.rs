@@ -20,6 +20,8 @@ pub enum Dump {
     Hash(Vec<[Bytes; 2]>),
     /// A hash of these fields, of which some expire.
     Fields(Vec<Field>),
+    /// A list of these elements.
+    List(Vec<Bytes>),
     /// Redis' files have no format for the type.
     Nothing,
 }
@@ -35,4 +37,6 @@ pub enum Dumped {
     Hash(Vec<[Bytes; 2]>),
     /// Distinct fields, at least one; some expire, perhaps in the past.
     Fields(Vec<Field>),
+    /// Elements, at least one.
+    List(Vec<Bytes>),
 }

@@ -11,7 +11,9 @@ pub(crate) mod contract;
 pub(crate) mod dumped;
 pub mod hash;
 pub mod hyperloglog;
+pub mod items;
 pub(crate) mod lease;
+pub mod list;
 pub(crate) mod memo;
 pub mod object;
 pub mod prebuilt;
@@ -33,6 +35,7 @@ types! {
     Str(string::Str),
     Set(set::SetRep),
     Hash(hash::HashRep),
+    List(list::ListRep),
     #[cfg(test)] Abacus(abacus::Abacus),
 }
 

@@ -111,6 +111,8 @@ pub struct Object {
     sources: Vec<Source>,
     /// A time before which none of its elements expires, if some do.
     due: Option<u64>,
+    /// For a list: bytes of all elements, and the number of those in pieces.
+    sizes: (u64, u64),
     /// For a set whose members were interned for it: the epoch in which they were.
     epoch: Option<u64>,
     /// The store's generation, set by the first step or when members were interned.
@@ -129,6 +131,14 @@ impl Object {
     /// The same object, none of whose elements expires before `due`.
     pub(crate) fn with_due(self, due: Option<u64>) -> Self {
         Object { due, ..self }
+    }
+    /// The same object, a list of so many bytes and so many elements in pieces.
+    pub(crate) fn with_sizes(self, bytes: u64, long: u64) -> Self {
+        Object { sizes: (bytes, long), ..self }
+    }
+    /// As [`Object::with_sizes`] set them.
+    pub(crate) fn sizes(&self) -> (u64, u64) {
+        self.sizes
     }
     /// A time before which none of its elements expires, if some do.
     pub(crate) fn due(&self) -> Option<u64> {
@@ -206,7 +216,8 @@ impl<'a> Builder<'a> {
     /// to take the object over after the last step; make it far longer than the command is retried.
     pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let oid = space.fresh.oid();
-        let object = Object { db, oid, len: 0, sources, due: None, epoch: None, generation: None };
+        let object =
+            Object { db, oid, len: 0, sources, due: None, sizes: (0, 0), epoch: None, generation: None };
         Builder { space, lease_ms, object, begun: false }
     }
 

@@ -14,6 +14,8 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'h' => fixed(rng, &[b"h1", b"h2", b"h3"]),
         b'q' if rng.one_in(6) => fixed(rng, KEYS),
         b'q' => fixed(rng, &[b"hash1", b"hash2", b"hash3", b"a"]),
+        b'l' if rng.one_in(6) => fixed(rng, KEYS),
+        b'l' => fixed(rng, &[b"list1", b"list2", b"list3", b"a"]),
         b'v' if rng.one_in(8) => number(rng),
         b'v' => fixed(rng, VALUES),
         b'm' if rng.one_in(4) => rng.below(40).to_string().into_bytes(),
@@ -45,7 +47,7 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'e' => fixed(rng, &[b"i8", b"u8", b"i64", b"u63", b"u1", b"i1", b"i5", b"u17", b"i33", b"u32"]),
         b'c' => fixed(rng, &[b"abc", b"", b"-1", b"1.5", b"99999999999999999999999", b"0 ", b" 0"]),
         b'g' => fixed(rng, GLOBS),
-        b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"nosuch"]),
+        b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"list", b"nosuch"]),
         b'L' => fixed(rng, &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"]),
         b'D' => fixed(rng, PAYLOADS),
         b'u' => fixed(

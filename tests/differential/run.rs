@@ -525,6 +525,11 @@ fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
                     all.sort();
                     format!("{}: {}", all.len(), show(&all))
                 }
+                Some(b"list") => {
+                    let all = client.try_run(&[b"LRANGE".as_slice(), key.as_slice(), b"0", b"-1"])?.value;
+                    let all = members(&all).unwrap_or_default();
+                    format!("{}: {}", all.len(), show(&all))
+                }
                 Some(b"hash") => {
                     let all = members(&ask(&mut client, b"HGETALL")?).unwrap_or_default();
                     let mut all: Vec<Argv> = all.chunks(2).map(<[Vec<u8>]>::to_vec).collect();

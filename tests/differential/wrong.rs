@@ -160,11 +160,6 @@ const EXCUSES: &[Excuse] = &[
         why: "CLIENT KILL has had MAXAGE since 7.4",
         applies: |_, redis, tern| redis == "ERR syntax error" && tern.starts_with("ERR maxage "),
     },
-    Excuse {
-        label: "sort",
-        why: "there are no lists yet",
-        applies: |_, _, tern| tern.starts_with("ERR SORT with STORE creates a list"),
-    },
 ];
 
 /// Whether a SET compares with the stored value.

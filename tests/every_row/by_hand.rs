@@ -47,6 +47,37 @@ pub const BY_HAND: &[(&str, Made)] = &[
     ("hsetex", |_| {
         lines(&["HSETEX hash EX 100 FIELDS 2 field:1 a other b", "HSETEX made KEEPTTL FIELDS 1 a b"])
     }),
+    ("lpush", |w| each_many(w.scale, "LPUSH", &["list element:{}", "made element:{}"])),
+    ("rpush", |w| each_many(w.scale, "RPUSH", &["list element:{}", "made element:{}"])),
+    ("lpop", |_| lines(&["LPOP list 1000", "LPOP list 50000", "LPOP list 9223372036854775807"])),
+    ("rpop", |_| lines(&["RPOP list 1000", "RPOP list 50000", "RPOP list 9223372036854775807"])),
+    ("lmpop", |_| {
+        lines(&["LMPOP 2 absent list LEFT COUNT 50000", "LMPOP 1 list RIGHT COUNT 9223372036854775807"])
+    }),
+    ("lrange", |_| lines(&["LRANGE list 0 -1", "LRANGE list 1 -2", "LRANGE list 30000 30010"])),
+    ("lindex", |_| lines(&["LINDEX list 30000", "LINDEX list -30000", "LINDEX list 9223372036854775807"])),
+    ("lset", |_| lines(&["LSET list 30000 other", "LSET list -1 other", "LSET list 9223372036854775807 x"])),
+    ("linsert", |_| {
+        lines(&[
+            "LINSERT list BEFORE element:30000 x",
+            "LINSERT list AFTER element:59999 x",
+            "LINSERT list AFTER no x",
+        ])
+    }),
+    ("lrem", |_| {
+        lines(&[
+            "LREM list 0 element:30000",
+            "LREM list -1 element:1",
+            "LREM list 0 no",
+            "LREM list 1 element:59998",
+        ])
+    }),
+    ("ltrim", |_| {
+        lines(&["LTRIM list 1 -2", "LTRIM list 30000 -30000", "LTRIM list 30000 30001", "LTRIM list 1 0"])
+    }),
+    ("lpos", |_| {
+        lines(&["LPOS list no", "LPOS list element:59999 COUNT 0", "LPOS list element:1 RANK -1 COUNT 5"])
+    }),
     ("scan", scan),
     ("sscan", scan_of_a_set),
     ("keys", keys),
@@ -116,6 +147,7 @@ fn sort(w: &World) -> Vec<Script> {
         "SORT set ALPHA STORE made",
         "SORT ints BY nosort GET # GET key:* GET *",
         "SORT ints BY key:* LIMIT 0 10",
+        "SORT list ALPHA STORE made",
         "SORT set BY hash->* GET hash*->field:1 GET *->* ALPHA",
     ]);
     scripts.push(Script::one(call("SORT ints BY nosort", [times(w.scale.many / 10, "GET #")])));
@@ -208,7 +240,7 @@ fn restore(w: &World) -> Vec<Script> {
         let payload = w.dumped(key);
         Script::one(call("RESTORE made 0", [payload]).into_iter().chain(words("REPLACE")).collect::<Call>())
     };
-    vec![of("set"), of("ints"), of("hash"), of("dense"), of("hll")]
+    vec![of("set"), of("ints"), of("hash"), of("list"), of("dense"), of("hll")]
 }
 
 /// Publishes to itself, through many patterns.
@@ -365,6 +397,8 @@ fn exec(w: &World) -> Vec<Script> {
     scripts.extend([
         of(20, "SMEMBERS set"),
         of(5, "HGETALL hash"),
+        of(5, "LRANGE list 0 -1"),
+        of(n, "RPUSH made {}"),
         of(n, "HSET made {} x"),
         of(5, "GET dense"),
         of(50, "SRANDMEMBER set -100000"),
@@ -380,6 +414,7 @@ fn idempotent(w: &World) -> Vec<Script> {
     let mut scripts: Vec<Script> = [
         "SMEMBERS set",
         "HGETALL hash",
+        "LRANGE list 0 -1",
         "GET dense",
         "GET sparse",
         "KEYS *",

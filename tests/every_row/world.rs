@@ -38,7 +38,7 @@ impl Scale {
 }
 
 /// The values that commands are applied to.
-pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hash", "hll", "counter", "absent"];
+pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hash", "list", "hll", "counter", "absent"];
 /// Those of them that `SIZES` compares.
 const SIZES: &[(&str, &str)] = &[
     ("sparse", "STRLEN"),
@@ -46,6 +46,7 @@ const SIZES: &[(&str, &str)] = &[
     ("set", "SCARD"),
     ("ints", "SCARD"),
     ("hash", "HLEN"),
+    ("list", "LLEN"),
     ("hll", "STRLEN"),
     ("counter", "GET"),
 ];
@@ -84,6 +85,7 @@ impl World {
             run(&mut client, call("SADD set", [times_from(from, 20_000, "member:{}")]));
             run(&mut client, call("SADD ints", [times_from(from, 20_000, "1{}7")]));
             run(&mut client, call("HSET hash", [times_from(from, 20_000, "field:{} value:{}")]));
+            run(&mut client, call("RPUSH list", [times_from(from, 20_000, "element:{}")]));
         }
         run(&mut client, call("PFADD hll", [times(20_000, "{}")]));
         run(&mut client, call("SET counter 7", []));

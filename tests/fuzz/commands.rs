@@ -20,6 +20,8 @@ const WORDS: &[&str] = &[
     "bits",
     "h",
     "bigh",
+    "l",
+    "bigl",
     "none",
     "",
     "0",
@@ -66,6 +68,13 @@ const WORDS: &[&str] = &[
     "string",
     "set",
     "hash",
+    "list",
+    "LEFT",
+    "RIGHT",
+    "BEFORE",
+    "AFTER",
+    "RANK",
+    "MAXLEN",
     "h->a",
     "*->b",
     "BY",
@@ -149,12 +158,16 @@ impl Asked {
             "SETBIT bits 77 1",
             "SADD big 1 2 3",
             "HSET h k 1 s 2 big x",
+            "RPUSH l k 1 s 2 big x",
         ] {
             self.rig.line(line).await;
         }
         let pairs = (0..2 * large).map(|n| format!("m{n}"));
         let argv = ["HSET", "bigh", "k", "5"].map(String::from);
         self.rig.run(&argv.into_iter().chain(pairs).collect::<Vec<String>>()).await;
+        let elements = (0..large).map(|n| format!("m{n}"));
+        let argv = ["RPUSH", "bigl"].map(String::from).into_iter().chain(elements);
+        self.rig.run(&argv.collect::<Vec<String>>()).await;
         let many = (0..large).map(|n| format!("m{n}"));
         self.rig.run(&["SADD".into(), "big".into()].into_iter().chain(many).collect::<Vec<String>>()).await;
     }

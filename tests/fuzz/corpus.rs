@@ -16,6 +16,7 @@ use tern::server::reply_codec;
 use tern::types::Value;
 use tern::types::hash::HashRep;
 use tern::types::hyperloglog::HyperLogLog;
+use tern::types::list::{Extent, ListRep};
 use tern::types::record::{Ghost, Record};
 use tern::types::set::SetRep;
 use tern::types::set::chunk::cut;
@@ -69,17 +70,29 @@ pub fn payloads() -> Vec<Vec<u8>> {
         dump::of_integers(&integers),
         dump::of_hash(&members(6).chunks(2).map(|two| [two[0].clone(), two[1].clone()]).collect::<Vec<_>>()),
     ];
+    all.push(dump::of_list(&members(7)));
     // Hashes in the forms of several versions: listpack, ziplist, zipmap.
     let [listpack_hash, ziplist, zipmap]: [&[u8]; 3] = [
         b"\x10\x0d\x0d\x00\x00\x00\x02\x00\x81a\x02\xc1\x00\x02\xff\x0a\x00",
         b"\x0d\x18\x18\x00\x00\x00\x12\x00\x00\x00\x04\x00\x00\x01a\x03\xf2\x02\x01b\x03\x03two\xff\x09\x00",
         b"\x09\x0f\x02\x01a\x01\x001\x01b\x03\x01two!\xff\x06\x00",
     ];
-    for body in [squeezed, listpack, listpack_hash.into(), ziplist.into(), zipmap.into()] {
+    // Lists: a ziplist, one in a quicklist, and a quicklist of a listpack and a plain element.
+    let lists = [
+        [b"\x0a", &ziplist[1..]].concat(),
+        [b"\x0e\x01", &ziplist[1..]].concat(),
+        [b"\x12\x02\x02", &listpack_hash[1..15], b"\x01\x03abc\x0a\x00"].concat(),
+    ];
+    let hashes = [listpack_hash, ziplist, zipmap].map(Vec::from);
+    for body in [squeezed, listpack].into_iter().chain(hashes).chain(lists) {
         let sealed = crc64(&body).to_le_bytes();
         all.push([body, sealed.to_vec()].concat());
     }
     all
+}
+
+fn extent(oid: u128, first: i64) -> Extent {
+    Extent { oid: Oid(oid), first, len: 9, bytes: 45_000, long: 1 }
 }
 
 pub fn records() -> Vec<Vec<u8>> {
@@ -97,6 +110,9 @@ pub fn records() -> Vec<Vec<u8>> {
         Value::Hash(HashRep::Rows { oid: Oid(10), is_small: false, due: None }),
         Value::Hash(HashRep::Rows { oid: Oid(11), is_small: true, due: Some(1 << 40) }),
         Value::Hash(HashRep::Rows { oid: Oid(12), is_small: false, due: Some(1 << 40) }),
+        Value::List(ListRep::Listpack(Bytes::from_static(b"\x01\0a\x02\0bc\0\0"))),
+        Value::List(ListRep::Rows { extent: extent(13, -7), is_small: false }),
+        Value::List(ListRep::Rows { extent: extent(14, i64::MAX - 9), is_small: true }),
     ];
     let record = |(n, value): (usize, Value)| {
         Record { revision: n as u64, expire_at: (n % 2 == 0).then_some(1 << 40), value }.encode()

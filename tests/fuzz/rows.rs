@@ -61,6 +61,23 @@ const LINES: &[&str] = &[
     "HSCAN fields 0 COUNT 50",
     "COPY fields copied REPLACE",
     "DUMP fields",
+    "LPUSH few b 2",
+    "LRANGE few 0 -1",
+    "LRANGE elements 0 -1",
+    "LINDEX elements 7",
+    "LINDEX elements -2",
+    "LPUSH elements new",
+    "RPOP elements 2",
+    "LPOP elements 3",
+    "LSET elements 20 other",
+    "LINSERT elements BEFORE element:30 x",
+    "LREM elements 0 element:40",
+    "LPOS elements nobody",
+    "LTRIM elements 1 -3",
+    "LMOVE elements few LEFT RIGHT",
+    "COPY elements copied REPLACE",
+    "DUMP elements",
+    "SORT elements ALPHA",
     "PFCOUNT hll",
     "BITOP OR made long plain",
     "BITOP DIFF made long plain n",
@@ -95,7 +112,11 @@ async fn populated() -> Rig {
     let pairs: Vec<String> = (0..300).flat_map(|n| [format!("field:{n}"), n.to_string()]).collect();
     rig.run(&["HSET".to_owned(), "fields".into()].into_iter().chain(pairs).collect::<Vec<_>>()).await;
     rig.run(&["HSET", "fields", "long", &"x".repeat(40_000), "longer", &"y".repeat(70_000)]).await;
+    let elements = (0..300).map(|n| format!("element:{n}"));
+    rig.run(&["RPUSH".to_owned(), "elements".into()].into_iter().chain(elements).collect::<Vec<_>>()).await;
+    rig.run(&["RPUSH", "elements", &"x".repeat(40_000), &"y".repeat(70_000)]).await;
     for line in [
+        "RPUSH few a 7",
         "HSET small a 1 number 7",
         "SADD words one two three",
         "SELECT 5",

@@ -7,6 +7,8 @@
 use bytes::Bytes;
 use tern::keyspace::idempotency::IdempotencyRecord;
 use tern::keyspace::keys::{Prefix, SHARDS, root, root::Garbage};
+use tern::types::Value;
+use tern::types::list::ListRep;
 use tern::types::record::Stored;
 use tern::types::set::chunk::Row;
 use tern::types::set::rows::delta_value;
@@ -17,8 +19,9 @@ pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 /// Why damage is undetectable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unseen {
-    /// The bytes of a string, the members of a small set, the fields of a small hash, and the revision are
-    /// stored only in the record; the value of a field of a large hash only in its row or pieces.
+    /// The bytes of a string, the members of a small set, the fields of a small hash, the elements of a small list,
+    /// and the revision are stored only in the record; the value of a field of a large hash, and an element of a
+    /// large list, only in its row or pieces.
     Value,
     /// The ids of a set are stored only in its chunks and deltas; their number is stored twice.
     Members,
@@ -130,7 +133,8 @@ fn is_no_garbage(sound: &Rows, key: &Bytes, before: Option<&Bytes>) -> bool {
     let Some(Garbage::Object(db, oid) | Garbage::Building(db, oid)) = root::decode_garbage(key) else {
         return false;
     };
-    before.is_none() && [b'C', b'H', b'N', b'S'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
+    before.is_none()
+        && [b'C', b'H', b'L', b'N', b'S'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
 }
 
 fn has(rows: &Rows, prefix: &[u8]) -> bool {
@@ -158,12 +162,25 @@ fn below_a_prefix(
             let (before, after) = (before?, after?);
             let times = before.expire_at() == after.expire_at();
             let same = match (before.into_record(), after.into_record()) {
-                (Some(before), Some(after)) => before.value.oid() == after.value.oid(),
+                (Some(before), Some(after)) => match (before.value, after.value) {
+                    // Its rows tell all of it.
+                    (
+                        Value::List(ListRep::Rows { extent: old, .. }),
+                        Value::List(ListRep::Rows { extent, .. }),
+                    ) => old == extent,
+                    (before, after) => before.oid() == after.oid(),
+                },
                 (before, after) => before.is_none() && after.is_none(),
             };
             (Unseen::Value, same && times)
         }
         [b'C', ..] => (Unseen::Zeroes, before.is_some()),
+        [b'L', rest @ ..] => {
+            let (before, after) = both()?;
+            let is_inline = |raw: &Bytes| raw.first() == Some(&0);
+            let same = rest.get(16)? == &1 || is_inline(before) && is_inline(after);
+            (Unseen::Value, same && before.len() == after.len())
+        }
         [b'H', rest @ ..] => {
             let (before, after) = both()?;
             let same = match rest.get(16)? {

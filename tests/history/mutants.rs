@@ -164,6 +164,11 @@ pub fn all() -> Vec<(&'static str, Plan)> {
             with(&[Group::WatchedHashes], Arc::new(NoCountConflict)),
         ),
         ("a field of a hash is read without a conflict", with(&[Group::Hashes], Arc::new(NoFieldConflict))),
+        ("a list is read without a conflict", with(&[Group::Lists], Arc::new(NoReadConflict))),
+        (
+            "a watched list is compared without a conflict",
+            with(&[Group::WatchedLists], Arc::new(WatchWithoutRevision)),
+        ),
         ("PERSIST does not conflict with what expires", with(&[Group::Expiring], Arc::new(NoReadConflict))),
         ("a long string is read without a conflict", with(&[Group::Long], Arc::new(NoReadConflict))),
         ("a long string's last piece is forgotten", with(&[Group::Long], Arc::new(PieceUnseen))),

@@ -132,6 +132,25 @@ const LINES: &[(usize, &str)] = &[
     (1, "DUMP $q"),
     (1, "COPY $q $q DB 2 REPLACE"),
     (1, "DEL $q"),
+    (8, "LPUSH $t $v $v"),
+    (8, "RPUSH $t $m*"),
+    (1, "RPUSH $t $V"),
+    (2, "LPUSHX $t $v"),
+    (2, "RPUSHX $t $v"),
+    (6, "LPOP $t"),
+    (6, "RPOP $t 3"),
+    (2, "LLEN $t"),
+    (3, "LINDEX $t $i"),
+    (3, "LRANGE $t 0 20"),
+    (2, "LINSERT $t BEFORE $m $v"),
+    (2, "LREM $t 1 $m"),
+    (2, "LSET $t 0 $v"),
+    (4, "LTRIM $t 0 100"),
+    (1, "LPOS $t $m"),
+    (3, "LMOVE $t $t LEFT RIGHT"),
+    (2, "RPOPLPUSH $t $t"),
+    (2, "LMPOP 2 $t $t RIGHT COUNT 2"),
+    (1, "DEL $t"),
     (5, "DEL $s"),
     (2, "UNLINK $s*"),
     (4, "EXISTS $s*"),
@@ -286,7 +305,7 @@ fn data_line(rng: &mut Rng) -> Vec<String> {
 
 /// Correct errors: another client has removed the key.
 pub fn is_expected(argv: &[String], error: &[u8]) -> bool {
-    argv[0].starts_with("RENAME") && error == b"ERR no such key"
+    (argv[0].starts_with("RENAME") || argv[0] == "LSET") && error == b"ERR no such key"
 }
 
 fn expand(rng: &mut Rng, line: &str) -> Vec<String> {
@@ -332,6 +351,7 @@ fn key(rng: &mut Rng, kind: char) -> String {
         'h' => ("hll", 20),
         'k' => ("set", 100),
         'q' => ("hash", 50),
+        't' => ("list", 50),
         'L' => ("big", 8),
         _ => panic!("no such kind: {kind}"),
     };

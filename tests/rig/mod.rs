@@ -27,7 +27,7 @@ use tern::server::reply::Reply;
 use tern::server::{ClientState, Server};
 use tern::store::local::{Local, LocalOptions};
 use tern::store::{Fsync, Store};
-use tern::types::hash::stream::Fields;
+use tern::types::items::Items;
 use tern::types::string::walk::Stretch;
 
 /// The start of the manual clock, in ms since the epoch.
@@ -201,7 +201,7 @@ pub async fn whole(reply: Reply) -> Reply {
             }
             return Reply::Array(items);
         }
-        Reply::Fields(fields) => return whole_hash(&fields).await,
+        Reply::Items(items) => return whole_items(&items).await,
         Reply::Drawn(drawn) if drawn.with_values() => {
             let pair = |[field, value]: &[Bytes; 2]| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone()));
             return Reply::Pairs(drawn.iter().map(pair).collect());
@@ -213,10 +213,10 @@ pub async fn whole(reply: Reply) -> Reply {
     Reply::Bulk(bytes.into())
 }
 
-async fn whole_hash(fields: &Fields) -> Reply {
+async fn whole_items(items: &Items) -> Reply {
     let (mut strings, mut piece) = (Vec::new(), Packed::default());
     loop {
-        if let Err(e) = fields.next(&mut piece).await {
+        if let Err(e) = items.next(&mut piece).await {
             // Of damaged rows: the connection would end.
             return Reply::Error(e.into_reply());
         }
@@ -225,16 +225,16 @@ async fn whole_hash(fields: &Fields) -> Reply {
         }
         strings.extend(piece.iter().map(bulk));
     }
-    if strings.len() as u64 == fields.len() {
+    if strings.len() as u64 == items.len() {
         return Reply::Array(strings);
     }
-    assert_eq!(strings.len() as u64, 2 * fields.len());
+    assert_eq!(strings.len() as u64, 2 * items.len());
     Reply::Map(strings.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
 }
 
 fn has_long(reply: &Reply) -> bool {
     match reply {
-        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(_) | Reply::Fields(_) => true,
+        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(_) | Reply::Items(_) => true,
         Reply::Array(items) => items.iter().any(has_long),
         _ => false,
     }

@@ -17,6 +17,7 @@ use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::dumped::{Dump, Dumped};
 use crate::types::hash::Limits;
+use crate::types::list::Limit;
 use crate::types::object;
 use crate::types::prebuilt::{self, Object};
 use crate::types::{Kind, string};
@@ -26,6 +27,10 @@ const OPTIONS: &str = "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME sec
 
 /// The commands of this family.
 pub(crate) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
+
+const TOO_LARGE: ReplyError = ReplyError::new(
+    "ERR the value has more bytes than proto-max-bulk-len allows: COPY and `tern copy` move values of any size",
+);
 
 const DUMP: Command = Command::new(
     Row::new(Group::Generic, "dump", 2, "2.6.0")
@@ -41,12 +46,17 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
     let Some(record) = slot.record() else { return Ok(Reply::Nil) };
+    let longest = cx.server.config.get().proto_max_bulk_len as u64;
+    if !matches!(record.value.kind(), Kind::Str) && record.value.weight() > longest {
+        return Err(TOO_LARGE.into());
+    }
     let payload = match record.value.dump(&s).await? {
         Dump::Str(value) => return cx.dumped(&s, &slot, &value).await,
         Dump::Integers(members) => dump::of_integers(&members),
         Dump::Set(members) => dump::of_set(&members),
         Dump::Hash(pairs) => dump::of_hash(&pairs),
         Dump::Fields(fields) => dump::of_fields(&fields),
+        Dump::List(elements) => dump::of_list(&elements),
         Dump::Nothing => return Err(no_form(record.value.type_name()).into()),
     };
     Ok(Reply::Bulk(payload.into()))
@@ -136,7 +146,8 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     match value {
         Restored::Built(built) => dump::restore_prebuilt(&s, &mut slot, payload, built, expire_at).await?,
         Restored::Read(value) => {
-            let limits = Limits::of(&cx.server.config.get());
+            let settings = cx.server.config.get();
+            let limits = (Limits::of(&settings), Limit::of(&settings));
             dump::restore(&s, &mut slot, value, limits, expire_at).await?
         }
     }
@@ -183,7 +194,7 @@ fn refused(refused: Refused) -> ReplyError {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
-            "ERR the payload holds a value of RDB type {kind}: this server supports only strings, sets and hashes"
+            "ERR the payload holds a value of RDB type {kind}: this server supports only strings, sets, hashes and lists"
         )),
     }
 }

@@ -1,20 +1,22 @@
-//! SORT and SORT_RO of sets: by number, by bytes, or by the values of other keys.
+//! SORT and SORT_RO of sets and lists: by number, by bytes, or by the values of other keys.
 //!
-//! STORE is refused because it would create a list. A pattern `key->field` names a field of a hash. Bytes are
-//! compared as they are, without a locale.
+//! A pattern `key->field` names a field of a hash. Bytes are compared as they are, without a locale.
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::commands::float;
+use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::server::reply::Reply;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
-use crate::types::object::Slot;
-use crate::types::{hash, set, string};
+use crate::store::Read;
+use crate::types::list::{Limit, ListRep};
+use crate::types::object::{self, Slot};
+use crate::types::{Value, hash, list, set, string};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::cmp::Ordering;
@@ -28,7 +30,6 @@ const STORED: KeySpec = KeySpec { flags: &["OW", "update"], begin: 1, find: Find
 /// The commands of this family.
 pub(crate) const COMMANDS: &[Command] = &[SORT, SORT_RO];
 
-const NO_LISTS: ReplyError = ReplyError::new("ERR SORT with STORE creates a list: this server has no lists");
 const TOO_MANY: ReplyError = ReplyError::new(
     "ERR the result of GET would take more memory than proto-max-bulk-len: request fewer elements",
 );
@@ -55,7 +56,7 @@ struct SortOptions<'a> {
     alpha: bool,
     limit: Option<(i64, i64)>,
     get: Vec<&'a Bytes>,
-    store: bool,
+    store: Option<&'a Bytes>,
 }
 
 impl<'a> SortOptions<'a> {
@@ -72,8 +73,7 @@ impl<'a> SortOptions<'a> {
             } else if followed >= 2 && args.keyword("LIMIT") {
                 options.limit = Some((args.int()?, args.int()?));
             } else if followed >= 1 && may_store && args.keyword("STORE") {
-                args.next()?;
-                options.store = true;
+                options.store = Some(args.next()?);
             } else if followed >= 1 && args.keyword("BY") {
                 let pattern = args.next()?;
                 options.by = Some(pattern);
@@ -87,12 +87,11 @@ impl<'a> SortOptions<'a> {
         Ok(options)
     }
 
-    /// The part of `all` that LIMIT selects.
-    fn limited<'m, T>(&self, all: &'m [T]) -> &'m [T] {
+    /// The part of `len` elements that LIMIT selects.
+    fn range(&self, len: u64) -> std::ops::Range<u64> {
         let (offset, count) = self.limit.unwrap_or((0, -1));
-        let rest = all.get(offset.clamp(0, all.len() as i64) as usize..).unwrap_or_default();
-        let count = usize::try_from(count).unwrap_or(rest.len()).min(rest.len());
-        rest.get(..count).unwrap_or_default()
+        let start = u64::try_from(offset).unwrap_or(0).min(len);
+        start..start + u64::try_from(count).unwrap_or(len).min(len - start)
     }
 }
 
@@ -104,7 +103,7 @@ const SORT: Command = Command::new(
             "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
              [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
         )
-        .summary("Returns the members of a set in order. STORE is refused: it would create a list.")
+        .summary("Returns the elements of a set or a list in order, or stores them.")
         .categories(&["set", "sortedset", "list", "dangerous"]),
     handler!(sort),
 );
@@ -121,7 +120,7 @@ const SORT_RO: Command = Command::new(
             "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
              [order: ASC | DESC] [sorting: ALPHA]",
         )
-        .summary("Returns the members of a set in order.")
+        .summary("Returns the elements of a set or a list in order.")
         .categories(&["set", "sortedset", "list", "dangerous"]),
     handler!(sort_ro),
 );
@@ -132,37 +131,96 @@ async fn sort_ro(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 
 async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Reply> {
     let key = args.next()?;
-    let options = SortOptions::parse(args, may_store)?;
+    let mut options = SortOptions::parse(args, may_store)?;
     check_patterns(cx, &options, if may_store { "sort" } else { "sort_ro" })?;
     let s = cx.scope()?;
     let slot = cx.look_up(&s, key).await?;
-    let rep = slot.set()?;
-    if options.store {
-        return Err(NO_LISTS.into());
-    }
-    let mut members = set::members(&s, rep).await?;
+    let mut members = match slot.list() {
+        Ok(Some(rep)) => elements(cx, &s, rep, &mut options).await?,
+        Ok(None) | Err(_) => {
+            let members = set::members(&s, slot.set()?).await?;
+            if options.store.is_some() && options.unsorted {
+                // A set has no order to store.
+                (options.unsorted, options.alpha, options.by) = (false, true, None);
+            }
+            members
+        }
+    };
     if !options.unsorted {
         members = in_order(cx, &s, members, &options).await?;
     }
-    let members = options.limited(&members);
+    let range = options.range(members.len() as u64);
+    let members = members.get(range.start as usize..range.end as usize).unwrap_or_default();
     if options.get.is_empty() {
-        return Ok(Reply::bulks(members.iter().cloned()));
+        return match options.store {
+            Some(target) => store(cx, &s, target, members).await,
+            None => Ok(Reply::bulks(members.iter().cloned())),
+        };
     }
     let count = members.len().saturating_mul(options.get.len());
     if count.saturating_mul(size_of::<Reply>()) > cx.server.config.get().proto_max_bulk_len {
         return Err(TOO_MANY.into());
     }
-    let (mut found, bytes) = (Vec::with_capacity(count), AtomicUsize::new(0));
-    let gets = options.get.as_slice();
+    let (mut found, mut stored) = (Vec::with_capacity(count), Vec::new());
+    let (gets, bytes) = (options.get.as_slice(), AtomicUsize::new(0));
     for some in members.chunks((AT_ONCE / gets.len()).max(1)) {
         for gets in gets.chunks(AT_ONCE) {
             let wanted: Vec<_> = some.iter().flat_map(|m| gets.iter().map(move |get| (*get, m))).collect();
+            if options.store.is_some() {
+                stored.extend(
+                    values(cx, &s, &wanted, &bytes).await?.into_iter().map(Option::unwrap_or_default),
+                );
+                continue;
+            }
             found.extend(
                 try_join_all(wanted.iter().map(|(pattern, m)| got(cx, &s, pattern, m, &bytes))).await?,
             );
         }
     }
-    Ok(Reply::Array(found))
+    match options.store {
+        Some(target) => store(cx, &s, target, &stored).await,
+        None => Ok(Reply::Array(found)),
+    }
+}
+
+/// The elements of a list in their order. If they are not to be sorted: as DESC asks, and only those that LIMIT
+/// selects.
+async fn elements(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    rep: &ListRep,
+    options: &mut SortOptions<'_>,
+) -> Result<Vec<Bytes>> {
+    let (most, len) = (cx.server.config.get().proto_max_bulk_len, list::len(Some(rep))?);
+    let mut range = 0..len;
+    if options.unsorted {
+        range = options.range(len);
+        options.limit = None;
+        if options.descending {
+            range = len - range.end..len - range.start;
+        }
+    }
+    let mut elements = list::slice(s, rep, range, most).await?;
+    if options.unsorted && options.descending {
+        elements.reverse();
+    }
+    Ok(elements)
+}
+
+/// Makes the key hold a list of these elements; without any it goes.
+async fn store(cx: &Cx<'_>, s: &Scope<'_>, key: &Bytes, elements: &[Bytes]) -> Result<Reply> {
+    let mut slot = object::open(s, key, Read::Serializable).await?;
+    if elements.is_empty() {
+        if slot.exists() {
+            object::remove(s, &mut slot)?;
+            s.notify(Events::GENERIC, "del", key);
+        }
+        return Ok(Reply::Int(0));
+    }
+    let list = list::of(s, Limit::of(&cx.server.config.get()), elements).await?;
+    object::put(s, &mut slot, Value::List(list), None)?;
+    s.notify(Events::LIST, "sortstore", key);
+    Ok(Reply::Int(elements.len() as i64))
 }
 
 /// BY and GET may name any key, so they require permission to read all keys.
@@ -190,7 +248,10 @@ async fn in_order(
 ) -> Result<Vec<Bytes>> {
     let turn = |order: Ordering| if options.descending { order.reverse() } else { order };
     let weights = match options.by {
-        Some(by) => values(cx, s, &members.iter().map(|m| (by, m)).collect::<Vec<_>>()).await?,
+        Some(by) => {
+            let wanted: Vec<_> = members.iter().map(|m| (by, m)).collect();
+            values(cx, s, &wanted, &AtomicUsize::new(0)).await?
+        }
         None if options.alpha => return Ok(in_steps(members, |a, b| turn(a.cmp(b))).await),
         None => members.iter().cloned().map(Some).collect(),
     };
@@ -273,18 +334,22 @@ fn score(raw: &[u8]) -> Option<f64> {
     (!number.is_nan() && (number.is_finite() || named)).then_some(number)
 }
 
-/// The values that BY reads for the members. All are held in memory, so their size is bounded.
-async fn values(cx: &Cx<'_>, s: &Scope<'_>, wanted: &[(&Bytes, &Bytes)]) -> Result<Vec<Option<Bytes>>> {
+/// The values that patterns name for members. All are held in memory, so their size is bounded. `bytes`: the total of
+/// all strings so far.
+async fn values(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    wanted: &[(&Bytes, &Bytes)],
+    bytes: &AtomicUsize,
+) -> Result<Vec<Option<Bytes>>> {
     let mut found = Vec::with_capacity(wanted.len());
-    let bytes = AtomicUsize::new(0);
     for some in wanted.chunks(AT_ONCE) {
-        let some = some.iter().map(|(pattern, member)| value(cx, s, pattern, member, &bytes));
+        let some = some.iter().map(|(pattern, member)| value(cx, s, pattern, member, bytes));
         found.extend(try_join_all(some).await?);
     }
     Ok(found)
 }
 
-/// `bytes`: the total of all strings so far.
 async fn value(
     cx: &Cx<'_>,
     s: &Scope<'_>,
@@ -403,12 +468,13 @@ mod tests {
 
     #[test]
     fn limits() {
-        let of = |limit| SortOptions { limit, ..SortOptions::default() }.limited(&[1, 2, 3]).to_vec();
-        assert_eq!(of(None), [1, 2, 3]);
-        assert_eq!(of(Some((1, 1))), [2]);
-        assert_eq!(of(Some((-5, 2))), [1, 2]);
-        assert_eq!(of(Some((1, -1))), [2, 3]);
-        assert_eq!(of(Some((9, 9))), [] as [i32; 0]);
-        assert_eq!(of(Some((0, 0))), [] as [i32; 0]);
+        let of = |limit| SortOptions { limit, ..SortOptions::default() }.range(3);
+        assert_eq!(of(None), 0..3);
+        assert_eq!(of(Some((1, 1))), 1..2);
+        assert_eq!(of(Some((-5, 2))), 0..2);
+        assert_eq!(of(Some((1, -1))), 1..3);
+        assert_eq!(of(Some((9, 9))), 3..3);
+        assert_eq!(of(Some((0, 0))), 0..0);
+        assert_eq!(of(Some((2, i64::MAX))), 2..3);
     }
 }

@@ -307,10 +307,8 @@ async fn every(cx: &Cx<'_>, mut args: Args<'_>, parts: Parts) -> Result<Reply> {
         Few::All(pairs) => return Ok(whole(pairs, parts)),
         Few::More(each) => each,
     };
-    let hard = cx.server.config.get().client_output_buffer_limit.normal.hard;
-    let most = if hard > 0 { hard } else { usize::MAX };
-    if let Some(fields) = stream::Fields::open(&s, &slot, parts, (each, most)).await? {
-        return Ok(Reply::Fields(fields.into()));
+    if let Some(items) = stream::open(&s, &slot, parts, (each, cx.most_kept())).await? {
+        return Ok(Reply::Items(items.into()));
     }
     cx.light(hash::len(&s, rep, Read::Snapshot).await? * ROW)?;
     Ok(whole(hash::all(&s, rep, with_values, usize::MAX).await?, parts))

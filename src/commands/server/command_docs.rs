@@ -43,6 +43,7 @@ fn group(group: Group) -> &'static str {
         Group::HyperLogLog => "hyperloglog",
         Group::Set => "set",
         Group::Hash => "hash",
+        Group::List => "list",
         Group::Generic => "generic",
         Group::Connection => "connection",
         Group::Transactions => "transactions",

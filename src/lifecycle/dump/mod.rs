@@ -3,12 +3,12 @@
 //! ```text
 //! type u8 | value | RDB version u16 LE | CRC-64 of all before, u64 LE
 //! ```
-//! We write version 10 with the types that Redis 7.0 reads: string (0), hashtable set (2), hash (4),
+//! We write version 10 with the types that Redis 7.0 reads: string (0), list (1), hashtable set (2), hash (4),
 //! intset (11); and version 12 with the hash of Redis 7.4 whose fields expire (24). Besides these, we read the
-//! zipmap, ziplist and listpack hash (9, 13, 16) of any Redis, the listpack set (20) of Redis 7.2, and the
-//! listpack hash whose fields expire (25; 22 and 23 in early versions of Redis 7.4), of every version up to
-//! [`NEWEST`]: these have not changed since Redis 2.6. Strings are written uncompressed; compressed ones are
-//! read.
+//! lists in ziplists and quicklists (10, 14, 18) and the zipmap, ziplist and listpack hash (9, 13, 16) of any
+//! Redis, the listpack set (20) of Redis 7.2, and the listpack hash whose fields expire (25; 22 and 23 in early
+//! versions of Redis 7.4), of every version up to [`NEWEST`]: these have not changed since Redis 2.6. Strings are
+//! written uncompressed; compressed ones are read.
 //!
 //! Payloads are untrusted: no length reserves memory, and the decompressed size of a string is bounded by the
 //! caller. A long string is never in memory as a whole: it is produced while it is sent ([`Payload`]), and
@@ -19,14 +19,15 @@ mod lzf;
 mod packed;
 mod prebuild;
 mod read;
-
 mod restore;
 mod stream;
+mod weight;
 
 pub use prebuild::prebuild;
-pub use read::{Refused, decode, kind, scan, weight};
+pub use read::{Refused, decode, kind, scan};
 pub use restore::{check, restore, restore_prebuilt};
 pub use stream::Payload;
+pub use weight::weight;
 
 use crate::types::dumped::Field;
 use bytes::{BufMut, Bytes};
@@ -41,12 +42,16 @@ const NEWEST: u16 = 80;
 const FOOTER: usize = 10;
 
 const STRING: u8 = 0;
+const LIST: u8 = 1;
 const SET: u8 = 2;
 const HASH: u8 = 4;
 const HASH_ZIPMAP: u8 = 9;
+const LIST_ZIPLIST: u8 = 10;
 const INTSET: u8 = 11;
 const HASH_ZIPLIST: u8 = 13;
+const LIST_QUICKLIST: u8 = 14;
 const HASH_LISTPACK: u8 = 16;
+const LIST_QUICKLIST2: u8 = 18;
 const SET_LISTPACK: u8 = 20;
 /// Fields that expire at their time, which precedes each; 0: it does not expire.
 const HASH_TIMES_EARLY: u8 = 22;
@@ -80,6 +85,14 @@ pub fn of_set(members: &[Bytes]) -> Vec<u8> {
     let mut out = vec![SET];
     put_length(&mut out, members.len() as u64);
     members.iter().for_each(|member| put_string(&mut out, member));
+    finish(out)
+}
+
+/// The payload of a list.
+pub fn of_list(elements: &[Bytes]) -> Vec<u8> {
+    let mut out = vec![LIST];
+    put_length(&mut out, elements.len() as u64);
+    elements.iter().for_each(|element| put_string(&mut out, element));
     finish(out)
 }
 

@@ -8,6 +8,7 @@ use crate::keyspace::Keyspace;
 use crate::keyspace::keys::Prefix;
 use crate::types::dumped::Dumped;
 use crate::types::hash::prebuild as hashes;
+use crate::types::list::prebuild as lists;
 use crate::types::prebuilt::{self, Object};
 use crate::types::set::prebuild as sets;
 use crate::types::{Kind, string};
@@ -32,6 +33,7 @@ pub async fn prebuild(
                 let fields = fields.iter().map(|(pair, expire_at)| (pair, *expire_at));
                 hashes::whole(space, db, fields, lease_ms).await
             }
+            Ok(Dumped::List(elements)) => lists::whole(space, db, &elements, lease_ms).await,
             Ok(Dumped::Str(_)) | Err(_) => Ok(None),
         };
     }

@@ -5,8 +5,8 @@ use super::lzf::Unpacker;
 use super::packed::{intset, listpack, ziplist, zipmap};
 use super::{
     ENCODED, FOOTER, HASH, HASH_LISTPACK, HASH_LISTPACK_TIMES, HASH_LISTPACK_TIMES_EARLY, HASH_TIMES,
-    HASH_TIMES_EARLY, HASH_ZIPLIST, HASH_ZIPMAP, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LZF, NEWEST,
-    SET, SET_LISTPACK, STRING,
+    HASH_TIMES_EARLY, HASH_ZIPLIST, HASH_ZIPMAP, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LIST,
+    LIST_QUICKLIST, LIST_QUICKLIST2, LIST_ZIPLIST, LZF, NEWEST, SET, SET_LISTPACK, STRING,
 };
 use crate::env::{aside, free};
 use crate::types::Kind;
@@ -22,11 +22,11 @@ pub(super) const STEP: usize = 256 << 10;
 const LONGEST_BLOB: usize = 16 << 20;
 /// The members to read before yielding.
 const AT_ONCE: usize = 256;
-/// What an element costs besides its bytes, and a byte of packed elements, in bytes of a string.
-const ELEMENT_COST: usize = 32;
-const PACKED_COST: usize = 4;
-/// A weight that is too heavy for a lane in any case.
-const ENOUGH: usize = 16 << 20;
+/// What an element costs besides its bytes.
+pub(super) const ELEMENT_COST: usize = 32;
+/// What a node of a quicklist holds: one element, or a packed list of some.
+pub(super) const PLAIN_NODE: usize = 1;
+pub(super) const PACKED_NODE: usize = 2;
 /// Packed elements of more bytes are read aside.
 const LONG_BLOB: usize = 64 << 10;
 /// The most members for which memory is reserved before they are read.
@@ -61,6 +61,9 @@ pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
             Some(members) => set(members).await,
             None => None,
         },
+        LIST => reader.members(1).await.and_then(list),
+        LIST_ZIPLIST => reader.packed(ziplist).await.and_then(list),
+        LIST_QUICKLIST | LIST_QUICKLIST2 => reader.nodes(kind == LIST_QUICKLIST2).await.and_then(list),
         HASH => match reader.members(2).await {
             Some(items) => hash(items).await,
             None => None,
@@ -90,46 +93,11 @@ pub fn kind(payload: &[u8]) -> Option<Kind> {
     match *payload.first()? {
         STRING => Some(Kind::Str),
         SET | INTSET | SET_LISTPACK => Some(Kind::Set),
+        LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST2 => Some(Kind::List),
         HASH | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP => Some(Kind::Hash),
         HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => Some(Kind::Hash),
         _ => None,
     }
-}
-
-/// The bytes to process for a payload: its own, or those that it announces if more, and what its elements cost
-/// besides. The payload may be malformed.
-pub fn weight(payload: &[u8]) -> u64 {
-    payload.len().max(announced(payload)) as u64
-}
-
-/// What costs as much as a byte of a string.
-fn announced(payload: &[u8]) -> usize {
-    let Some((kind, rest)) = payload.split_first() else { return 0 };
-    let mut reader = Reader { rest, longest: usize::MAX };
-    let (packed, each) = match *kind {
-        STRING => return reader.skip().unwrap_or(0),
-        INTSET | SET_LISTPACK | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP | HASH_LISTPACK_TIMES_EARLY => {
-            (true, 1)
-        }
-        HASH_LISTPACK_TIMES => (reader.take(8).is_some(), 1),
-        HASH_TIMES => (reader.take(8).is_none(), 3),
-        HASH_TIMES_EARLY => (false, 3),
-        HASH => (false, 2),
-        SET => (false, 1),
-        _ => return 0,
-    };
-    if packed {
-        return reader.skip().unwrap_or(0).saturating_mul(PACKED_COST);
-    }
-    let (count, mut bytes) = (reader.plain_length().unwrap_or(0), 0_usize);
-    for nth in 0..count.saturating_mul(each) {
-        // The time of a field is a length.
-        let is_time = each == 3 && nth % 3 == 0;
-        let size = if is_time { reader.plain_length().map(|_| 0) } else { reader.skip() };
-        let Some(size) = size.filter(|_| bytes < ENOUGH) else { break };
-        bytes = bytes.saturating_add(size).saturating_add(ELEMENT_COST);
-    }
-    bytes
 }
 
 /// The bytes of a string, produced on demand.
@@ -205,6 +173,11 @@ async fn set(members: Vec<Bytes>) -> Option<Dumped> {
     Some(Dumped::Set(members))
 }
 
+/// The list; None if it is empty.
+fn list(elements: Vec<Bytes>) -> Option<Dumped> {
+    (!elements.is_empty()).then_some(Dumped::List(elements))
+}
+
 /// The hash of fields and values in turn; None if it is empty or repeats a field.
 async fn hash(items: Vec<Bytes>) -> Option<Dumped> {
     let parts = items.len();
@@ -245,9 +218,9 @@ async fn fields(fields: Vec<Field>) -> Option<Dumped> {
     Some(Dumped::Fields(fields))
 }
 
-struct Reader<'a> {
-    rest: &'a [u8],
-    longest: usize,
+pub(super) struct Reader<'a> {
+    pub(super) rest: &'a [u8],
+    pub(super) longest: usize,
 }
 
 /// A length, or the encoding of a string.
@@ -257,7 +230,7 @@ enum Length {
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+    pub(super) fn take(&mut self, n: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.rest.split_at_checked(n)?;
         self.rest = rest;
         Some(taken)
@@ -282,7 +255,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn plain_length(&mut self) -> Option<usize> {
+    pub(super) fn plain_length(&mut self) -> Option<usize> {
         match self.length()? {
             Length::Bytes(n) => usize::try_from(n).ok(),
             Length::Encoded(_) => None,
@@ -310,7 +283,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips a string. Returns the bytes that it announces.
-    fn skip(&mut self) -> Option<usize> {
+    pub(super) fn skip(&mut self) -> Option<usize> {
         match self.length()? {
             Length::Bytes(n) => {
                 let n = usize::try_from(n).ok()?;
@@ -355,9 +328,43 @@ impl<'a> Reader<'a> {
 
     /// The elements of a whole value in one string of this form.
     async fn packed(&mut self, form: fn(&[u8]) -> Option<Vec<Bytes>>) -> Option<Vec<Bytes>> {
-        self.longest = self.longest.min(LONGEST_BLOB);
+        let longest = self.longest;
+        self.longest = longest.min(LONGEST_BLOB);
         let blob = self.string().await?;
+        self.longest = longest;
         if blob.len() > LONG_BLOB { aside(|| form(&blob)) } else { form(&blob) }
+    }
+
+    /// The elements of a list in nodes, each of which is a ziplist; or a listpack or an element, as the number before
+    /// it says.
+    async fn nodes(&mut self, with_kinds: bool) -> Option<Vec<Bytes>> {
+        let mut elements = Vec::new();
+        if self.add_nodes(with_kinds, &mut elements).await.is_some() {
+            return Some(elements);
+        }
+        free(elements.len(), elements);
+        None
+    }
+
+    async fn add_nodes(&mut self, with_kinds: bool, elements: &mut Vec<Bytes>) -> Option<()> {
+        for _ in 0..self.plain_length()? {
+            let kind = if with_kinds { self.plain_length()? } else { PACKED_NODE };
+            let before = elements.len();
+            match kind {
+                PLAIN_NODE => elements.push(self.string().await.filter(|element| !element.is_empty())?),
+                PACKED_NODE => {
+                    let form = if with_kinds { listpack } else { ziplist };
+                    elements.extend(self.packed(form).await?);
+                }
+                _ => return None,
+            }
+            // What they take in memory: packed ones can be many times more than their payload.
+            let new = elements.get(before..).unwrap_or_default();
+            let size: usize = new.iter().map(|element| element.len() + ELEMENT_COST).sum();
+            self.longest = self.longest.checked_sub(size)?;
+            consume_budget().await;
+        }
+        Some(())
     }
 
     /// A hash of which some fields expire, in one of its forms.
@@ -423,7 +430,7 @@ mod tests {
     #[test]
     fn hostile_payloads() {
         let mut rng = crate::env::Env::seeded(0, 13).rng();
-        let seeds: [&[u8]; 9] = [
+        let seeds: [&[u8]; 12] = [
             b"\x18\xa0\x0f\x00\x00\x00\x00\x00\x00\x02\x00\x01a\x01b\x05\x01c\xc0\x05",
             b"\x00\xc3\x09@d\x01aa\xe0W\x00\x01aa",
             b"\x02\x03\x01a\x01b\xc0\x05",
@@ -433,6 +440,9 @@ mod tests {
             b"\x10\x0d\x0d\x00\x00\x00\x02\x00\x81a\x02\xc1\x00\x02\xff",
             b"\x0d\x10\x10\x00\x00\x00\x0d\x00\x00\x00\x02\x00\x00\x01a\x03\xf2\xff",
             b"\x09\x08\x01\x01a\x02\x01bcx\xff",
+            b"\x01\x03\x01a\x01b\x01a",
+            b"\x0e\x01\x10\x10\x00\x00\x00\x0d\x00\x00\x00\x02\x00\x00\x01a\x03\xf2\xff",
+            b"\x12\x02\x01\x03abc\x02\x0d\x0d\x00\x00\x00\x02\x00\x81a\x02\xc1\x00\x02\xff",
         ];
         let mut good = 0;
         for round in 0..40_000 {
@@ -447,6 +457,7 @@ mod tests {
             match decoded(&payload, 1000) {
                 Ok(Dumped::Str(s)) => assert!(s.len() <= 1000),
                 Ok(Dumped::Set(members)) => assert!(!members.is_empty()),
+                Ok(Dumped::List(elements)) => assert!(!elements.is_empty()),
                 Ok(Dumped::Hash(pairs)) => assert!(!pairs.is_empty()),
                 Ok(Dumped::Fields(fields)) => assert!(!fields.is_empty()),
                 Err(_) => continue,
@@ -454,26 +465,6 @@ mod tests {
             good += 1;
         }
         assert!(good > 10_000, "{good}");
-    }
-
-    /// What unpacks to much, or to many elements, is not as light as its payload.
-    #[test]
-    fn weights() {
-        let long = b"\xc3\x05\x80\x00\x10\x00\x00packd";
-        let tail = &[0; FOOTER][..];
-        let weight = |parts: &[&[u8]]| super::weight(&[&parts.concat(), tail].concat());
-        assert_eq!(weight(&[b"\x00\x03abc"]), 5 + FOOTER as u64);
-        assert_eq!(weight(&[b"\x00", long]), 1 << 20);
-        assert_eq!(weight(&[b"\x02\x02", long, long]), (2 << 20) + 2 * ELEMENT_COST as u64);
-        assert_eq!(weight(&[b"\x04\x01\x01f", long]), (1 << 20) + 1 + 2 * ELEMENT_COST as u64);
-        for packed in [&b"\x0b"[..], b"\x14", b"\x10", b"\x0d", b"\x09", b"\x17", b"\x19\0\0\0\0\0\0\0\0"] {
-            assert_eq!(weight(&[packed, long]), (PACKED_COST << 20) as u64, "{packed:?}");
-        }
-        let times = weight(&[b"\x18\0\0\0\0\0\0\0\0\x01\x05\x01f", long]);
-        assert_eq!(times, (1 << 20) + 1 + 3 * ELEMENT_COST as u64);
-        let many = [&b"\x02\x80\xff\xff\xff\xff"[..], &b"\x01a".repeat(1000)].concat();
-        assert_eq!(weight(&[&many]), 1000 * (1 + ELEMENT_COST as u64) + 10 * ELEMENT_COST as u64);
-        assert_eq!(super::weight(b""), 0);
     }
 
     #[test]
@@ -485,7 +476,11 @@ mod tests {
         };
         for (body, why) in [
             (&[][..], Refused::Format),
-            (&[1, 0], Refused::Type(1)),
+            (&[3, 0], Refused::Type(3)),
+            (&[1, 0], Refused::Format),
+            (&[18, 0], Refused::Format),
+            (&[18, 1, 1, 0], Refused::Format),
+            (&[18, 1, 3, 1, b'a'], Refused::Format),
             (&[0, 1], Refused::Format),
             (&[0, 1, b'a', b'b'], Refused::Format),
             (&[0, 0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], Refused::Format),
@@ -503,5 +498,25 @@ mod tests {
         broken[2] = b'b';
         assert_eq!(decoded(&broken, 1000), Err(Refused::Checksum));
         assert_eq!(decoded(b"short", 1000), Err(Refused::Checksum));
+    }
+
+    /// Hazard: a small payload takes all memory, because each of its bytes becomes an element.
+    #[test]
+    fn elements_count() {
+        // A listpack of 2-byte elements.
+        let elements = 250_000;
+        let mut listpack = vec![0, 0, 0, 0, 0xff, 0xff];
+        listpack.extend([5, 1].repeat(elements));
+        listpack.push(0xff);
+        let size = (listpack.len() as u32).to_le_bytes();
+        listpack[..4].copy_from_slice(&size);
+        let of = |nodes: u8, longest| {
+            let node = [&[2, 0x80][..], &(listpack.len() as u32).to_be_bytes(), &listpack].concat();
+            let mut payload = [&[LIST_QUICKLIST2, nodes][..], &node.repeat(nodes.into()), &[10, 0]].concat();
+            payload.extend(crc::crc64(&payload).to_le_bytes());
+            decoded(&payload, longest)
+        };
+        assert!(matches!(of(2, 17 << 20), Ok(Dumped::List(all)) if all.len() == 2 * elements));
+        assert_eq!(of(3, 17 << 20), Err(Refused::Format));
     }
 }

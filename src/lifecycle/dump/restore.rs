@@ -7,28 +7,29 @@ use crate::keyspace::dictionary::interner::check_length;
 use crate::types::dumped::{Dumped, Field};
 use crate::types::hash::Limits;
 use crate::types::hash::expiry::Edit;
+use crate::types::list::{End, Limit};
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt::Object;
-use crate::types::{hash, set, string};
+use crate::types::{hash, list, set, string};
 use bytes::Bytes;
 use std::collections::HashMap;
 
 /// Fails if the value has an element that this store cannot hold.
 pub fn check(value: &Dumped) -> Result<()> {
     match value {
-        Dumped::Str(_) => Ok(()),
+        Dumped::Str(_) | Dumped::List(_) => Ok(()),
         Dumped::Set(members) => check_length(members),
         Dumped::Hash(pairs) => pairs.iter().try_for_each(|[field, _]| hash::check_field(field)),
         Dumped::Fields(fields) => fields.iter().try_for_each(|([field, _], _)| hash::check_field(field)),
     }
 }
 
-/// Makes the key hold `value`, which has passed [`check`]; a hash gets the encoding that `limits` imply.
+/// Makes the key hold `value`, which has passed [`check`]; a hash or a list gets the encoding that `limits` imply.
 pub async fn restore(
     s: &Scope<'_>,
     slot: &mut Slot,
     value: Dumped,
-    limits: Limits,
+    (limits, limit): (Limits, Limit),
     expire_at: Option<u64>,
 ) -> Result<()> {
     match value {
@@ -40,6 +41,10 @@ pub async fn restore(
         Dumped::Hash(pairs) => {
             object::remove(s, slot)?;
             hash::set(s, slot, limits, &pairs).await?;
+        }
+        Dumped::List(elements) => {
+            object::remove(s, slot)?;
+            list::push(s, slot, limit, End::Right, &elements).await?;
         }
         Dumped::Fields(fields) => {
             object::remove(s, slot)?;

@@ -40,6 +40,16 @@ pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>
             };
             (format!("HLEN u{a}"), vec![change, format!("HGETALL u{c}")])
         }
+        Group::WatchedLists => {
+            let change = match pick {
+                0 => format!("DEL t{b}"),
+                1 => longer(&format!("t{b}")),
+                2..=4 => format!("RPUSH t{b} {fresh}"),
+                5 => format!("LMOVE t{b} t{} LEFT RIGHT", 1 - b),
+                _ => format!("LPOP t{b}"),
+            };
+            (format!("LLEN t{a}"), vec![change, format!("LRANGE t{c} 0 -1")])
+        }
         Group::WatchedExpiring => (format!("GET y{a}"), vec![lapsing(rng, b, fresh), format!("EXISTS y{c}")]),
         _ => {
             let first = if pick < 4 { format!("SET w{a} {fresh}") } else { format!("DEL w{a}") };
@@ -109,12 +119,52 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
             7 => format!("HGETALL u{a}"),
             _ => format!("HINCRBY u{a} n{b} 1"),
         },
+        Group::Lists => elements(rng, pick, (a, b), fresh),
+        Group::WatchedLists => watched_elements(pick, (a, b), fresh),
         Group::Expiring => expiring(rng, pick, (a, b), fresh),
         Group::WatchedExpiring => lapsing(rng, a, fresh),
         Group::Databases => databases(rng, pick, (a, b), (db, fresh)),
         Group::Long => long(rng, pick, (a, b)),
         Group::Large => large(rng, pick, (a, b)),
         Group::Once => once(rng, pick, (a, b), fresh),
+    }
+}
+
+/// Makes a list too long for a record.
+pub fn longer(key: &str) -> String {
+    format!("RPUSH {key} {}", "p".repeat(4500))
+}
+
+/// Commands on the lists q0 and q1.
+fn elements(rng: &mut Rng, pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
+    let (one, other) = if b == 0 { ("LEFT", "RIGHT") } else { ("RIGHT", "LEFT") };
+    let side = &one[..1];
+    match pick {
+        0 | 1 => format!("{side}PUSH q{a} {fresh} x{}", rng.below(3)),
+        2 => format!("{side}POP q{a}"),
+        3 => format!("LMOVE q{a} q{} {one} {other}", rng.below(2)),
+        4 if b == 0 => format!("LPOP q{a} 2"),
+        4 => format!("LTRIM q{a} 1 -2"),
+        5 if rng.below(3) == 0 => longer(&format!("q{a}")),
+        5 => format!("LSET q{a} {} {fresh}", rng.below(4)),
+        6 if b == 0 => format!("LINSERT q{a} BEFORE x{} {fresh}", rng.below(3)),
+        6 => format!("LREM q{a} 0 x{}", rng.below(3)),
+        7 => format!("LINDEX q{a} {}", rng.below(3)),
+        8 if rng.below(4) == 0 => format!("DEL q{a}"),
+        8 => format!("LLEN q{a}"),
+        _ => format!("LRANGE q{a} 0 -1"),
+    }
+}
+
+/// Commands on the lists t0 and t1.
+fn watched_elements(pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
+    match pick {
+        0..=2 => format!("RPUSH t{a} {fresh}"),
+        3..=5 => format!("LPOP t{a}"),
+        6 if b == 0 => format!("DEL t{a}"),
+        6 => longer(&format!("t{a}")),
+        7 => format!("LRANGE t{a} 0 -1"),
+        _ => format!("LMOVE t{a} t{b} RIGHT LEFT"),
     }
 }
 

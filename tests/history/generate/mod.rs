@@ -25,6 +25,10 @@ pub enum Group {
     Hashes,
     /// WATCH of such hashes.
     WatchedHashes,
+    /// Lists in their record and in rows, changed at their ends and in the middle.
+    Lists,
+    /// WATCH of such lists.
+    WatchedLists,
     /// Strings with an expiry.
     Expiring,
     /// WATCH of strings with an expiry that is extended, shortened and removed.
@@ -49,6 +53,8 @@ pub const EVERYTHING: &[Group] = &[
     Group::WatchedSets,
     Group::Hashes,
     Group::WatchedHashes,
+    Group::Lists,
+    Group::WatchedLists,
     Group::Expiring,
     Group::WatchedExpiring,
     Group::Databases,
@@ -84,6 +90,8 @@ impl Group {
             Group::WatchedSets => &["v0", "v1"].map(|key| commands::fill(key, commands::WATCHED_MEMBERS)),
             Group::Hashes => &[commands::pad("h1")],
             Group::WatchedHashes => &[commands::pad("u1")],
+            Group::Lists => &[commands::longer("q1")],
+            Group::WatchedLists => &[commands::longer("t1")],
             Group::Large => &["SADD b0 i0+2000".to_owned(), "SADD b1 i1000+2000".to_owned()],
             _ => &[],
         };
@@ -92,7 +100,14 @@ impl Group {
 
     /// Whether its clients WATCH.
     pub fn watches(self) -> bool {
-        matches!(self, Group::Watched | Group::WatchedSets | Group::WatchedHashes | Group::WatchedExpiring)
+        matches!(
+            self,
+            Group::Watched
+                | Group::WatchedSets
+                | Group::WatchedHashes
+                | Group::WatchedLists
+                | Group::WatchedExpiring
+        )
     }
 
     /// The pause of its client before the EXEC: keys may expire meanwhile.

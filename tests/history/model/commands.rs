@@ -50,6 +50,11 @@ fn bit_by_bit(op: &str, sources: &[Text]) -> Text {
     }
 }
 
+/// Commands on lists.
+const LISTS: [&str; 12] = [
+    "LPUSH", "RPUSH", "LPOP", "RPOP", "LMOVE", "LSET", "LINSERT", "LREM", "LTRIM", "LINDEX", "LLEN", "LRANGE",
+];
+
 impl State {
     /// Applies a command and returns its reply. SPOP, which has a choice, is handled elsewhere.
     pub(super) fn apply(&mut self, argv: &[String], now: Now) -> Answer {
@@ -82,6 +87,7 @@ impl State {
             ["APPEND" | "SETRANGE" | "GETRANGE" | "STRLEN" | "DIGEST" | "BITOP", ..] => {
                 self.apply_to_bytes(&words, now)
             }
+            [name, ..] if LISTS.contains(name) => self.apply_to_list(&words, now),
             [name, ..] if name.starts_with('H') => self.apply_to_hash(&words, now),
             [_, to, sources @ ..] if words[0].ends_with("STORE") => self.combine(words[0], to, sources, now),
             other => self.apply_to_set(other, now),

@@ -9,6 +9,7 @@
 mod answer;
 mod commands;
 mod hashes;
+mod lists;
 mod op;
 pub mod values;
 
@@ -26,6 +27,7 @@ enum Value {
     Text(Held<Text>),
     Members(Held<Members>),
     Fields(Held<Fields>),
+    Elements(Held<Vec<String>>),
 }
 
 /// The values of a hash by field.
@@ -306,7 +308,7 @@ impl State {
     fn text(&self, key: &str, now: Now) -> Option<&Text> {
         match &self.live(key, now)?.value {
             Value::Text(text) => Some(&text.0),
-            Value::Members(_) | Value::Fields(_) => panic!("{key} is no string"),
+            Value::Members(_) | Value::Fields(_) | Value::Elements(_) => panic!("{key} is no string"),
         }
     }
 
@@ -314,7 +316,7 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Fields::new(),
             Some(Value::Fields(fields)) => Fields::clone(&fields.0),
-            Some(Value::Members(_) | Value::Text(_)) => panic!("{key} is no hash"),
+            Some(Value::Members(_) | Value::Text(_) | Value::Elements(_)) => panic!("{key} is no hash"),
         }
     }
 
@@ -322,7 +324,7 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Rc::default(),
             Some(Value::Members(members)) => members.0.clone(),
-            Some(Value::Text(_) | Value::Fields(_)) => panic!("{key} is no set"),
+            Some(Value::Text(_) | Value::Fields(_) | Value::Elements(_)) => panic!("{key} is no set"),
         }
     }
 

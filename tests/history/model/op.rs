@@ -15,7 +15,10 @@ pub enum Op {
 }
 
 /// Commands that never change anything.
-const READS: [&str; 14] = [
+const READS: [&str; 17] = [
+    "LINDEX",
+    "LLEN",
+    "LRANGE",
     "HGET",
     "HGETALL",
     "HLEN",
@@ -33,9 +36,9 @@ const READS: [&str; 14] = [
 ];
 
 /// Commands that change nothing if they answer 0 or nil.
-const VAIN: [&str; 15] = [
-    "DEL", "HDEL", "HSETNX", "SADD", "SREM", "SMOVE", "SPOP", "SETNX", "PERSIST", "PEXPIRE", "EXPIRE",
-    "GETEX", "MOVE", "COPY", "FORGET",
+const VAIN: [&str; 19] = [
+    "LPOP", "RPOP", "LMOVE", "LREM", "DEL", "HDEL", "HSETNX", "SADD", "SREM", "SMOVE", "SPOP", "SETNX",
+    "PERSIST", "PEXPIRE", "EXPIRE", "GETEX", "MOVE", "COPY", "FORGET",
 ];
 
 /// Words that set an expiry.
@@ -91,7 +94,7 @@ fn key_words(argv: &[String]) -> Vec<&str> {
 fn key_places(argv: &[String]) -> Vec<usize> {
     match argv[0].as_str() {
         "SELECT" => vec![],
-        "RENAME" | "SMOVE" | "COPY" | "MOVE" | "SWAPDB" => vec![1, 2],
+        "RENAME" | "SMOVE" | "LMOVE" | "COPY" | "MOVE" | "SWAPDB" => vec![1, 2],
         "SINTERSTORE" | "SUNIONSTORE" | "SDIFFSTORE" => (1..argv.len()).collect(),
         "BITOP" => (2..argv.len()).collect(),
         "MSET" => (1..argv.len()).step_by(2).collect(),

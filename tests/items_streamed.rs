@@ -1,5 +1,5 @@
-//! Replies of many fields are read while they are sent: the server holds a bounded part, whatever the client
-//! does, and the reply is the hash as it was when the command ran.
+//! Replies of many fields of a hash, or elements of a list, are read while they are sent: the server holds a bounded
+//! part, whatever the client does, and the reply is the value as it was when the command ran.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -193,4 +193,91 @@ fn long_values_are_sent_whole() {
     assert!(values.iter().enumerate().all(|(n, v)| found[n.to_string().as_bytes()] == v.as_bytes()));
     reader.send("HKEYS h");
     assert_eq!(reader.strings('*').len(), 20);
+}
+
+fn element(n: usize) -> String {
+    format!("element:{n:0>60}")
+}
+
+fn with_list() -> (Server, Client) {
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut client = tern.client();
+    for from in (0..MANY).step_by(10_000) {
+        let elements = (from..from + 10_000).map(element);
+        client.run(&["RPUSH", "l"].map(String::from).into_iter().chain(elements).collect::<Vec<_>>());
+    }
+    assert_eq!(client.line("LLEN l"), Value::Int(MANY as i64));
+    (tern, client)
+}
+
+fn are(strings: &[Vec<u8>], mut wanted: impl Iterator<Item = usize>) -> bool {
+    strings.iter().all(|found| wanted.next().is_some_and(|n| *found == element(n).into_bytes()))
+        && wanted.next().is_none()
+}
+
+#[test]
+fn elements_that_nobody_reads_cost_little() {
+    let (tern, mut client) = with_list();
+    let before = tern.resident();
+    let mut readers: Vec<Reader> = (0..4).map(|_| Reader::new(tern.port)).collect();
+    readers.iter_mut().for_each(|reader| reader.send("LRANGE l 1 -2"));
+    // Longer than a transaction lives.
+    std::thread::sleep(Duration::from_secs(7));
+    let grown = tern.resident().saturating_sub(before);
+    assert!(grown < 32 << 20, "{grown} bytes for four readers of {} bytes", MANY * 70);
+    for reader in &mut readers[..2] {
+        assert!(are(&reader.strings('*'), 1..MANY - 1));
+    }
+    // Those are the elements as they were.
+    for line in ["LPUSH l new", "LSET l 100000 changed", "LTRIM l 5 -5", "RPOP l 1000"] {
+        assert!(!matches!(client.line(line), Value::Error(_)), "{line}");
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(client.line("DEL l"), Value::Int(1));
+    assert_eq!(client.line("FLUSHALL"), Value::Simple(b"OK".to_vec()));
+    for reader in &mut readers[2..] {
+        assert!(are(&reader.strings('*'), 1..MANY - 1));
+    }
+}
+
+#[test]
+fn ranges_of_a_list() {
+    let (tern, mut client) = with_list();
+    let mut reader = Reader::new(tern.port);
+    let last = MANY as i64;
+    for (start, stop) in
+        [(0, -1), (5, 4000), (100_000, 100_001), (-5000, -1000), (last - 1, last), (7, 6), (last, -1)]
+    {
+        reader.send(&format!("LRANGE l {start} {stop}"));
+        let at = |n: i64| (if n < 0 { n + last } else { n }).clamp(0, last) as usize;
+        let from = at(start);
+        assert!(are(&reader.strings('*'), from..(at(stop) + 1).min(MANY).max(from)), "{start} {stop}");
+    }
+    for line in
+        ["MULTI", "LRANGE l 0 -1", "LPUSH l first", "LRANGE l 0 -2", "RPOP l", "LRANGE l 0 4000", "EXEC"]
+    {
+        reader.send(line);
+    }
+    for want in ["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "*5"] {
+        assert_eq!(reader.line(), want);
+    }
+    assert!(are(&reader.strings('*'), 0..MANY));
+    assert_eq!(reader.line(), format!(":{}", MANY + 1));
+    let changed = reader.strings('*');
+    assert!(changed[0] == b"first" && are(&changed[1..], 0..MANY - 1));
+    assert_eq!(reader.bulk(), element(MANY - 1).into_bytes());
+    assert_eq!(reader.strings('*').len(), 4001);
+    // Long elements, and an element that is longer than a piece.
+    let long: Vec<String> = (0..20).map(|n| "v".repeat(n * 40_000)).collect();
+    client.run(&["RPUSH", "long"].map(String::from).into_iter().chain(long.clone()).collect::<Vec<_>>());
+    reader.send("LRANGE long 0 -1");
+    assert!(reader.strings('*').iter().zip(&long).all(|(found, wanted)| found == wanted.as_bytes()));
+    // Under an id they are kept, up to the limit.
+    let once = "IDEMPOTENT 0123456789abcdef LRANGE l 0 2000";
+    let first = client.line(once);
+    assert!(matches!(&first, Value::Array(items) if items.len() == 2001));
+    let refused = client.line("IDEMPOTENT fedcba9876543210 LRANGE l 0 -1");
+    assert!(matches!(&refused, Value::Error(e) if e.starts_with(b"ERR reply of 8")), "{refused:?}");
+    client.line("DEL l");
+    assert_eq!(client.line(once), first);
 }

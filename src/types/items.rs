@@ -1,0 +1,291 @@
+//! The fields of a large hash or the elements of a large list, read while they are sent, as they were when the
+//! command ran.
+//!
+//! Unlike the ids of a set, rows of a hash or list change. A transaction lives for five seconds, and a client may
+//! take an hour. So once a second a newer transaction takes over, as for long strings (`types::string::stream`):
+//! * If the object is unchanged (its record has the same revision, and N is the same, to which every change of a
+//!   hash adds), the rest is read from the newer transaction. However slow the client, this takes no memory and pins
+//!   no version.
+//! * If it has changed, the rest is read from the older transaction at once and kept until it has been sent, up
+//!   to the number of bytes that `client-output-buffer-limit` allows.
+//!
+//! If neither is possible (the rest cannot be read within the transaction's life, or exceeds the limit),
+//! [`Items::next`] fails, and the connection ends, because its reply has begun.
+//!
+//! A piece has about [`PIECE`] bytes, or one value that is longer.
+
+use super::hash::stream::{self as fields, Parts};
+use super::list::stream as elements;
+use super::object::Slot;
+use super::record::Stored;
+use crate::error::{Error, Result, StoreError};
+use crate::keyspace::Scope;
+use crate::keyspace::dictionary::packed::Packed;
+use crate::keyspace::keys::{Oid, Prefix};
+use crate::store::{Read, Store, Tx};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+
+/// How long one version is used.
+const REFRESH: Duration = Duration::from_secs(1);
+/// Approximate bytes of a piece.
+const PIECE: usize = 64 << 10;
+/// Bytes of rows that are read at once to be kept.
+const PAGE: usize = 1 << 18;
+
+/// What is sent of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// The fields of a hash, but those that had expired at the time of the command.
+    Fields { parts: Parts, now: u64 },
+    /// Elements of a list.
+    Elements,
+}
+
+/// The rows that are sent.
+#[derive(Debug)]
+pub(crate) struct Span {
+    /// The first row.
+    pub(crate) begin: Vec<u8>,
+    /// Where they end.
+    pub(crate) end: Vec<u8>,
+    /// The number of fields or elements.
+    pub(crate) len: u64,
+    /// Bytes of each, about.
+    pub(crate) each: u64,
+}
+
+/// See the module. Clones share their progress: one of them is sent.
+#[derive(Clone)]
+pub struct Items {
+    is_map: bool,
+    len: u64,
+    each: u64,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    source: Source,
+    store: Store,
+    /// Most bytes kept of an object that has changed.
+    most: usize,
+    state: Mutex<State>,
+    /// The task that moves to newer versions.
+    keeper: OnceLock<AbortHandle>,
+}
+
+/// An object at one version.
+struct Source {
+    db: Prefix,
+    key: Bytes,
+    oid: Oid,
+    /// Revision and N, and the generation in which they do not come back.
+    version: (u64, i128),
+    generation: u64,
+    contents: Contents,
+    /// Where its rows end.
+    end: Vec<u8>,
+}
+
+struct State {
+    unread: Unread,
+    /// Fields or elements returned so far.
+    sent: u64,
+}
+
+enum Unread {
+    /// This transaction, from this row on.
+    Tx(Box<Tx>, Vec<u8>),
+    /// Pieces that were kept.
+    Kept(VecDeque<Packed>),
+    Lost(StoreError),
+}
+
+impl Source {
+    async fn is_unchanged(&self, tx: &Tx) -> Result<bool> {
+        if tx.generation().await? != self.generation {
+            return Ok(false);
+        }
+        let Some(raw) = tx.get(&self.db.record(&self.key), Read::Snapshot).await? else { return Ok(false) };
+        let revision = Stored::decode(raw)?.into_record().map(|record| record.revision);
+        let n = tx.get(&self.db.count(self.oid), Read::Snapshot).await?;
+        let n = n.and_then(|raw| raw[..].try_into().ok()).map_or(0, i128::from_le_bytes);
+        Ok(revision.map(|revision| (revision, n)) == Some(self.version))
+    }
+
+    /// The next piece, about `bytes` long: see [`fields::read`] and [`elements::read`].
+    async fn read(
+        &self,
+        tx: &Tx,
+        begin: &[u8],
+        sizes: (usize, usize),
+        out: &mut Packed,
+    ) -> Result<(u64, Option<Vec<u8>>)> {
+        let (place, range) = ((tx, self.db, self.oid), (begin, &self.end[..]));
+        match self.contents {
+            Contents::Fields { parts, now } => fields::read(place, (parts, now), range, sizes, out).await,
+            Contents::Elements => elements::read(place, range, sizes, out).await,
+        }
+    }
+
+    /// Everything from a row on, if it has at most `most` bytes.
+    async fn rest(&self, tx: &Tx, begin: &[u8], most: usize) -> Result<VecDeque<Packed>> {
+        let (mut pieces, mut bytes, mut next) = (VecDeque::new(), 0, Some(begin.to_vec()));
+        while let Some(begin) = next {
+            let mut piece = Packed::default();
+            next = self.read(tx, &begin, (PAGE, most.saturating_sub(bytes)), &mut piece).await?.1;
+            bytes += piece.size();
+            if !piece.is_empty() {
+                pieces.push_back(piece);
+            }
+            tokio::task::coop::consume_budget().await;
+        }
+        Ok(pieces)
+    }
+}
+
+impl Shared {
+    /// Moves to a newer version; if the store does not answer, the next call tries again.
+    async fn refresh(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let Unread::Tx(old, begin) = &state.unread else { return Ok(()) };
+        let new = self.store.begin();
+        let is_unchanged = match self.source.is_unchanged(&new).await {
+            // An embedded store is not reopened as long as an old transaction has it open.
+            Err(_) if old.is_too_old().await && new.is_too_old().await => true,
+            is_unchanged => is_unchanged?,
+        };
+        state.unread = if is_unchanged {
+            Unread::Tx(new.into(), begin.clone())
+        } else {
+            match self.source.rest(old, begin, self.most).await {
+                Ok(rest) => Unread::Kept(rest),
+                Err(Error::Store(e @ (StoreError::TooOld | StoreError::ReplyTooLarge(_)))) => Unread::Lost(e),
+                Err(e) => return Err(e),
+            }
+        };
+        Ok(())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(keeper) = self.keeper.get() {
+            keeper.abort();
+        }
+    }
+}
+
+async fn keep(shared: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let Some(shared) = shared.upgrade() else { return };
+        if let Err(e) = shared.refresh().await {
+            tracing::debug!(?e, "what is being sent");
+        }
+    }
+}
+
+impl Contents {
+    /// Strings of each field or element.
+    fn strings(self) -> u64 {
+        match self {
+            Contents::Fields { parts: Parts::Pairs, .. } => 2,
+            Contents::Fields { parts: Parts::Fields | Parts::Values, .. } | Contents::Elements => 1,
+        }
+    }
+}
+
+impl Items {
+    /// The rows of an object id, at the version that `slot` has. None if this transaction has changed them. `most`:
+    /// bytes to keep if they change.
+    pub(crate) async fn open(
+        s: &Scope<'_>,
+        slot: &Slot,
+        (oid, version): (Oid, (u64, i128)),
+        (contents, span): (Contents, Span),
+        most: usize,
+    ) -> Result<Option<Self>> {
+        let generation = s.tx.generation().await?;
+        let Span { begin, end, len, each } = span;
+        let source = Source { db: s.db, key: slot.key.clone(), oid, version, generation, contents, end };
+        let tx = s.tx.again().await?;
+        if s.tx.is_write() && !source.is_unchanged(&tx).await? {
+            return Ok(None);
+        }
+        let state = Mutex::new(State { unread: Unread::Tx(tx.into(), begin), sent: 0 });
+        let store = s.space.store.clone();
+        let shared = Arc::new(Shared { source, store, most, state, keeper: OnceLock::new() });
+        let _ = shared.keeper.set(tokio::spawn(keep(Arc::downgrade(&shared))).abort_handle());
+        Ok(Some(Items { is_map: contents.strings() > 1, len, each, shared }))
+    }
+
+    /// Whether the reply is a map.
+    pub(crate) fn is_map(&self) -> bool {
+        self.is_map
+    }
+
+    /// The number of fields or elements at the beginning.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes of all of them, about.
+    pub(crate) fn size(&self) -> usize {
+        self.len.saturating_mul(self.each + 32) as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Replaces the contents of `out` by the next piece; it is empty at the end. A failed read loses nothing.
+    pub async fn next(&self, out: &mut Packed) -> Result<()> {
+        out.clear();
+        let mut state = self.shared.state.lock().await;
+        let each = self.shared.source.contents.strings();
+        let (n, unread) = match &mut state.unread {
+            Unread::Lost(e) => return Err(e.clone().into()),
+            Unread::Kept(rest) => {
+                *out = rest.pop_front().unwrap_or_default();
+                (out.len() as u64 / each, None)
+            }
+            Unread::Tx(tx, begin) => loop {
+                match self.shared.source.read(tx, begin, (PIECE, usize::MAX), out).await? {
+                    (n, None) => break (n, Some(Unread::Kept(VecDeque::new()))),
+                    (0, Some(next)) => *begin = next,
+                    (n, Some(next)) => {
+                        *begin = next;
+                        break (n, None);
+                    }
+                }
+            },
+        };
+        state.sent += n;
+        if let Some(unread) = unread {
+            state.unread = unread;
+        }
+        let is_over = matches!(&state.unread, Unread::Kept(rest) if rest.is_empty());
+        if is_over && state.sent != self.len || state.sent > self.len {
+            return Err(StoreError::Corrupt("the number of fields or elements is wrong".into()).into());
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Items {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Items").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for Items {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+}
