@@ -8,6 +8,7 @@ pub(crate) mod cx;
 mod float;
 pub(crate) mod outgrows;
 pub mod registry;
+pub(crate) mod timeouts;
 
 #[cfg(test)]
 mod abacus;

@@ -35,6 +35,7 @@ const FAMILIES: &[&[Command]] = &[
     hash::EXTENDED,
     list::COMMANDS,
     list::MOVES,
+    list::WAITING,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

@@ -47,17 +47,31 @@ impl Executor {
     ///
     /// The latency recorded for each of its commands is the unit's: from here to its reply, commit included.
     /// Waiting for the collector of the dictionary ([`crate::keyspace::dictionary::backpressure`]) counts.
-    pub async fn run(&self, mut unit: Unit) -> Done {
+    pub async fn run(&self, unit: Unit) -> Done {
+        self.run_as(unit, true, |_| true).await
+    }
+
+    /// As [`Executor::run`], for a call that waits. It is shown to MONITOR when it runs first, and counted when it gets
+    /// something.
+    pub(super) async fn run_waiting(&self, unit: Unit, is_first: bool) -> Done {
+        let has_something =
+            |done: &Done| !matches!(done.replies.as_deref(), Some([Reply::Nil | Reply::NilArray]));
+        self.run_as(unit, is_first, has_something).await
+    }
+
+    async fn run_as(&self, mut unit: Unit, is_shown: bool, counts: impl Fn(&Done) -> bool) -> Done {
         tracked::remember(&self.server, &mut unit).await;
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
         let db = unit.client.db;
         let done = self.route(unit, start).await;
-        self.count(&done, clock.monotonic() - start);
+        if counts(&done) {
+            self.count(&done, clock.monotonic() - start);
+        }
         if self.server.tracking.is_on() {
             self.server.tracking.trim(&self.server).await;
         }
-        if self.server.monitors.is_on() {
+        if is_shown && self.server.monitors.is_on() {
             let replies = done.replies.iter().flatten();
             let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
             monitor::feed(&self.server, &done.client, db, ran);

@@ -19,9 +19,8 @@
 //! Commands publish (PUBLISH, changes of keys) once their transaction has committed, in commit order: see
 //! `server::subscribers`.
 //!
-//! Clients that wait for a key (BLPOP and its relatives) are going to have a file here: a waiter is
-//! registered in the attempt that found nothing, and a commit that makes its key non-empty runs its call
-//! again as a unit. Until then no command waits.
+//! A call that waits for a key (BLPOP and its relatives) runs again, as a unit of its own, until it gets something:
+//! see [`waiting`].
 //!
 //! Every batch that writes also writes its number to the slot's key `l`, and so conflicts with every other
 //! writer of that key: see [`attempt`] for why this makes an unknown commit exactly-once.
@@ -38,10 +37,12 @@ mod reads;
 pub(crate) mod slow;
 mod tracked;
 mod unit;
+mod waiting;
 mod watch;
 
 pub use executor::Executor;
 pub use unit::{Done, LARGE, Unit};
+pub use waiting::Wait;
 pub use watch::Watched;
 
 /// Fixtures for tests.

@@ -17,11 +17,13 @@ use super::scan::{Limits, ProtocolError};
 use super::socket::{Arrival, ClientSocket, Entry};
 use super::stream::Stream;
 use crate::exec::Executor;
+use crate::server::waiters::Aside;
 use crate::server::{ClientState, Server};
 use crate::session::{Room, Session};
 use crate::telemetry::offences::Offence;
 use bytes::BytesMut;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::yield_now;
@@ -32,6 +34,8 @@ const FULL: usize = 64 * 1024;
 const STRANGERS: usize = 4 * 1024;
 /// The largest reply buffer that an idle connection keeps.
 const KEEP: usize = 16 * 1024;
+/// How long a client whose command waits may take to receive its mail before its turn passes.
+const STUCK: Duration = Duration::from_millis(50);
 /// Bytes to read while earlier requests wait.
 const AHEAD: usize = 1 << 20;
 
@@ -90,6 +94,9 @@ impl Connection {
                 }
                 self.deliver().await?;
                 self.session.run().await;
+                if self.session.is_blocked() && !self.wait().await? {
+                    return Ok(());
+                }
                 self.answer().await?;
             }
             if self.session.is_closing() {
@@ -116,6 +123,54 @@ impl Connection {
                 }
             }
         }
+    }
+
+    /// While a command waits for a key: delivers mail, and reads ahead, which is how it notices that the client has
+    /// left. False if it has.
+    async fn wait(&mut self) -> io::Result<bool> {
+        // Mail that was encoded before the command ran.
+        self.deliver_aside().await?;
+        while self.session.is_blocked() {
+            let Connection { socket, session, decoder, .. } = self;
+            let arrival = tokio::select! {
+                biased;
+                arrival = socket.read(decoder.room()) => Some(arrival?),
+                () = session.called() => None,
+            };
+            match arrival {
+                None => self.session.resume().await,
+                Some(Arrival::Mail) => self.deliver_aside().await?,
+                Some(Arrival::Bytes(0)) => return Ok(false),
+                Some(Arrival::Bytes(n)) => {
+                    self.decoder.filled(n);
+                    self.show_requests();
+                    if !self.fits() {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Delivers mail of a client whose command waits. If the client does not read it, others are served before it.
+    async fn deliver_aside(&mut self) -> io::Result<()> {
+        let aside = self.session.aside();
+        let written = {
+            let mut writing = pin!(async {
+                self.deliver().await?;
+                self.flush().await
+            });
+            match tokio::time::timeout(STUCK, &mut writing).await {
+                Ok(written) => return written,
+                Err(_) => {
+                    aside.iter().for_each(Aside::step);
+                    writing.await
+                }
+            }
+        };
+        self.session.is_back();
+        written
     }
 
     /// Like [`Connection::gather`]. If a request is incomplete and others wait before it, reads more of it if

@@ -278,13 +278,13 @@ impl ClientHandle {
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed)
     }
-    /// Sets whether the client's commands wait for a pause to end.
+    /// Sets whether the client's commands wait, for a pause to end or for a key.
     pub(crate) fn set_blocked(&self, blocked: bool) {
         if self.blocked.load(Relaxed) != blocked {
             self.blocked.store(blocked, Relaxed);
         }
     }
-    /// Whether the client's commands wait for a pause to end.
+    /// Whether the client's commands wait, for a pause to end or for a key.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Relaxed)
     }

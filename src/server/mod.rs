@@ -16,6 +16,7 @@ pub mod reply_codec;
 pub mod subscribers;
 pub(crate) mod tracking;
 pub(crate) mod unread;
+pub(crate) mod waiters;
 
 pub use client::{AfterReply, ClientState, Protocol, ReplyMode};
 
@@ -42,6 +43,7 @@ use std::sync::atomic::AtomicBool;
 use subscribers::Subscribers;
 use tokio::sync::MutexGuard;
 use tracking::Tracking;
+use waiters::Waiters;
 
 /// The state that all connections of a server share.
 pub struct Server {
@@ -71,6 +73,8 @@ pub struct Server {
     pub(crate) monitors: Monitors,
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,
+    /// Clients that wait for keys.
+    pub(crate) waiters: Arc<Waiters>,
     /// Whether the job that removes expired keys is enabled (DEBUG SET-ACTIVE-EXPIRE).
     pub(crate) active_expire: AtomicBool,
     /// Set when the server should stop: SHUTDOWN, SIGTERM. `main` waits for it.
@@ -104,6 +108,7 @@ impl Server {
             saving: Arc::default(),
             monitors: Monitors::default(),
             pause: Pause::default(),
+            waiters: Arc::default(),
             subscribers: Subscribers::default(),
             tracking: Tracking::default(),
             active_expire: AtomicBool::new(true),

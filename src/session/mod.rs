@@ -14,10 +14,12 @@ mod permissions;
 mod subscriptions;
 mod tracking;
 mod transaction;
+mod waiting;
 
 use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::run_of;
 use crate::commands::server::debug;
+use crate::commands::timeouts;
 use crate::config::Allowed;
 use crate::dispatch::Call;
 use crate::dispatch::gate::{self, Decision, Standing};
@@ -33,8 +35,10 @@ use crate::telemetry::Outcome;
 use crate::telemetry::offences::Offence;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use subscriptions::Subscriptions;
 use transaction::{Multi, Watches};
+use waiting::Waiting;
 
 /// The most requests in a window, and the size of the first one.
 const MAX_WINDOW: usize = 1024;
@@ -66,6 +70,8 @@ enum Next {
     Op(SessionOp, Call),
     /// A command that is a unit of its own.
     Alone(Call),
+    /// A command that waits until there is something to have, for at most this long (None: for ever).
+    Wait(Call, Option<Duration>),
 }
 
 /// Requests that were taken and have not run yet.
@@ -110,6 +116,8 @@ pub(crate) struct Session {
     /// The number of requests that a window may hold now.
     limit: usize,
     next: Option<Next>,
+    /// The command that waits.
+    waiting: Option<Box<Waiting>>,
     multi: Option<Multi>,
     watches: Watches,
     subscriptions: Subscriptions,
@@ -139,6 +147,7 @@ impl Session {
             window: Window::default(),
             limit: FIRST_WINDOW,
             next: None,
+            waiting: None,
             multi: None,
             watches: Watches::default(),
             subscriptions: Subscriptions::default(),
@@ -230,7 +239,7 @@ impl Session {
         let next = match &self.next {
             _ if self.window.len() > 0 => self.window.weight,
             Some(Next::Op(SessionOp::Exec | SessionOp::Discard | SessionOp::Reset, _)) => self.queued(),
-            Some(Next::Op(_, call) | Next::Alone(call)) => call.weight(),
+            Some(Next::Op(_, call) | Next::Alone(call) | Next::Wait(call, _)) => call.weight(),
             None => 0,
         };
         next > LARGE
@@ -248,6 +257,7 @@ impl Session {
                     self.push(call);
                     self.run_window(usize::MAX).await;
                 }
+                Next::Wait(call, timeout) => self.wait(call, timeout).await,
             }
         }
         let handle = &self.client.handle;
@@ -276,8 +286,8 @@ impl Session {
     /// Bytes of arguments that were taken and have not run.
     fn taken(&self) -> usize {
         let next = match &self.next {
-            Some(Next::Op(_, call) | Next::Alone(call)) => call.bytes(),
-            None => 0,
+            Some(Next::Op(_, call) | Next::Alone(call) | Next::Wait(call, _)) => call.bytes(),
+            None => self.waiting.as_ref().map_or(0, |waiting| waiting.call().bytes()),
         };
         self.window.bytes + next
     }
@@ -339,6 +349,9 @@ impl Session {
                 telemetry.error(error.code());
                 telemetry.rejected(call.row.index);
                 return self.fix(Reply::Error(error));
+            }
+            _ if let Some(timeout) = timeouts::of(call.row, &call.argv) => {
+                self.next = Some(Next::Wait(call, timeout))
             }
             _ if call.is_heavy() => self.next = Some(Next::Alone(call)),
             _ => return self.push(call),

@@ -10,11 +10,14 @@ use crate::spec::{Effect, Flags};
 use std::time::Duration;
 
 /// Interval at which a waiting client checks whether it was killed.
-const LOOK: Duration = Duration::from_millis(50);
+pub(super) const LOOK: Duration = Duration::from_millis(50);
 
 impl Session {
-    /// Whether [`Session::run`] would wait for a pause to end: earlier replies have to be written first.
+    /// Whether [`Session::run`] may wait, for a pause to end or for a key: earlier replies have to be written first.
     pub(crate) fn is_held(&self) -> bool {
+        if self.window.len() == 0 && matches!(self.next, Some(Next::Wait(..))) {
+            return true;
+        }
         let server = self.executor.server();
         let pause = server.pause.now(&server.env.clock);
         pause.is_some_and(|(kind, _)| self.not_held(kind).is_none())
@@ -47,7 +50,7 @@ impl Session {
     fn not_held(&self, kind: Paused) -> Option<usize> {
         let held = match &self.next {
             _ if self.window.len() > 0 => return self.window.not_held(|call| holds(kind, call)),
-            Some(Next::Alone(call)) => holds(kind, call),
+            Some(Next::Alone(call) | Next::Wait(call, _)) => holds(kind, call),
             Some(Next::Op(SessionOp::Exec, _)) if kind == Paused::Writes => {
                 let writes = |multi: &Multi| multi.calls().iter().any(|call| holds(kind, call));
                 self.multi.as_ref().is_some_and(writes)
@@ -69,7 +72,7 @@ impl super::Window {
     }
 }
 
-fn holds(kind: Paused, call: &Call) -> bool {
+pub(super) fn holds(kind: Paused, call: &Call) -> bool {
     match kind {
         Paused::All => call.row.effect != Effect::Resumes,
         Paused::Writes => {

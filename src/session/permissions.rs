@@ -66,7 +66,7 @@ impl Session {
         for (_, reply) in fixed {
             self.fix(reply);
         }
-        if let Some(Next::Op(_, call) | Next::Alone(call)) = &self.next {
+        if let Some(Next::Op(_, call) | Next::Alone(call) | Next::Wait(call, _)) = &self.next {
             let call = call.clone();
             if let Some(reply) = self.denial(&call) {
                 self.next = None;
@@ -76,7 +76,7 @@ impl Session {
     }
 
     /// The reply to a call that passed the gates but that the user may no longer run.
-    fn denial(&mut self, call: &Call) -> Option<Reply> {
+    pub(super) fn denial(&mut self, call: &Call) -> Option<Reply> {
         let user = self.rights.restricted()?;
         if let Err(denied) = user.check(call.row, &call.argv, call.names) {
             return Some(self.deny_as(call.row, Some(run_of(call.row)), &denied, &call.row.label));

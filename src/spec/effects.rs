@@ -63,6 +63,17 @@ pub enum Makes {
     Patched,
 }
 
+/// Whether a command waits until there is something to have, and for how long at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// It does not wait.
+    No,
+    /// As long as its first argument says.
+    First,
+    /// As long as its last argument says.
+    Last,
+}
+
 /// The position of the number of members or keys that a call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {

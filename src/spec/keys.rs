@@ -99,6 +99,11 @@ pub fn written_keys<'a>(row: &Row, argv: &'a [Bytes]) -> Vec<&'a Bytes> {
     writes.filter_map(|spec| keys_at(spec, argv)).flatten().collect()
 }
 
+/// The keys that a call waits for; empty if the number of keys is wrong.
+pub fn waited_keys<'a>(row: &Row, argv: &'a [Bytes]) -> Vec<&'a Bytes> {
+    row.keys.first().and_then(|spec| keys_at(spec, argv)).into_iter().flatten().collect()
+}
+
 /// As Redis finds it: arguments of other options are skipped, but not the argument of STORE.
 fn stored(begin: usize, argv: &[Bytes]) -> &[Bytes] {
     let (mut at, mut found) = (begin + 1, &[][..]);

@@ -12,9 +12,9 @@ mod variable;
 pub mod words;
 
 pub use categories::{CATEGORIES, categories};
-pub use effects::{Channels, Count, Effect, Fields, Makes, Secrets};
+pub use effects::{Channels, Count, Effect, Fields, Makes, Secrets, Waits};
 pub use flags::Flags;
-pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, written_keys};
+pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, waited_keys, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
 pub use table::{Entry, Table};
 pub use variable::Variable;
@@ -110,6 +110,8 @@ pub struct Row {
     pub(crate) count: Count,
     /// Its effect on its connection.
     pub(crate) effect: Effect,
+    /// Whether it waits until the keys of its first specification have something.
+    pub(crate) waits: Waits,
     /// The arguments that may follow the name.
     pub form: Form,
 }
@@ -139,6 +141,7 @@ impl Row {
             fields: Fields::None,
             count: Count::None,
             effect: Effect::None,
+            waits: Waits::No,
             form: Form::Plain,
         }
     }
@@ -209,6 +212,10 @@ impl Row {
     /// Sets its effect on its connection.
     pub(crate) const fn effect(self, effect: Effect) -> Row {
         Row { effect, ..self }
+    }
+    /// Marks it as waiting for its first keys.
+    pub(crate) const fn waits(self, waits: Waits) -> Row {
+        Row { waits, ..self }
     }
     /// Sets its form.
     pub(crate) const fn form(self, form: Form) -> Row {

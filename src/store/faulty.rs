@@ -137,6 +137,20 @@ pub(super) type Commit = Pin<Box<dyn Future<Output = StoreResult<Version>> + Sen
 
 const MAX_DELAY_MICROS: u64 = 2000;
 
+/// A watch that misses what happens at first.
+fn watch_late(mut watch: Watch, late: Duration) -> Watch {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        tokio::time::sleep(late).await;
+        if !matches!(watch.try_recv(), Err(tokio::sync::oneshot::error::TryRecvError::Empty)) {
+            std::future::pending::<()>().await;
+        }
+        let _ = watch.await;
+        let _ = sender.send(());
+    });
+    receiver
+}
+
 impl Faulty {
     /// Wraps `inner`.
     pub fn new(inner: Store, seed: u64, rates: FaultRates) -> Self {
@@ -359,7 +373,11 @@ impl FaultyTx {
         self.inner.add_write_conflict(begin, end)
     }
     pub(super) fn watch(&self, key: &[u8]) -> StoreResult<Watch> {
-        self.inner.watch(key)
+        let watch = self.inner.watch(key)?;
+        Ok(match self.tamper.as_ref().and_then(|tamper| tamper.watches_after()) {
+            Some(late) => watch_late(watch, late),
+            None => watch,
+        })
     }
     pub(super) async fn metadata_version(&self) -> StoreResult<u64> {
         self.before_read().await?;

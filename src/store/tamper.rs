@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The age of an older version, in transactions.
 const BEHIND: usize = 4;
@@ -57,6 +58,10 @@ pub trait Tamper: Send + Sync {
     /// The version to read. Only on an engine that pins it in `begin`.
     fn sight(&self) -> Sight {
         Sight::Newest
+    }
+    /// The time before which a watch misses changes, as if it were registered so late.
+    fn watches_after(&self) -> Option<Duration> {
+        None
     }
     /// Whether a commit is answered before it is done.
     fn answers_early(&self) -> bool {

@@ -191,6 +191,11 @@ pub const TEMPLATES: Templates = &[
     (5, "RPOPLPUSH $l $l"),
     (5, "LMPOP 2 $l $l LEFT {COUNT $n}"),
     (3, "LMPOP $n $l RIGHT"),
+    (4, "BLPOP $l $l {0.001|x|-1}"),
+    (3, "BRPOP $l {0.001|abc}"),
+    (3, "BLMOVE $l $l LEFT RIGHT 0.001"),
+    (2, "BRPOPLPUSH $l $l 0.001"),
+    (3, "BLMPOP 0.001 2 $l $l RIGHT {COUNT $n}"),
     (4, "SORT $l ALPHA {DESC|LIMIT $n $n|STORE $l}"),
     (2, "SORT $l {STORE $l|DESC|GET #|GET $k}"),
     (3, "SORT $l BY nosort DESC {STORE $l|GET #}"),
@@ -470,10 +475,21 @@ fn harmless(argv: &mut Argv) {
             b"*" => *arg = b"nosuch*".to_vec(),
             _ => {}
         }),
+        b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" => {
+            argv.iter_mut().skip(1).last().into_iter().for_each(briefly)
+        }
+        b"BLMPOP" => argv.iter_mut().skip(1).take(1).for_each(briefly),
         // Refused by 7.0 alone: see `NEWER` in `table.rs`.
         b"COMMAND" if argv.len() == 3 && argv[1].starts_with(b"GETKEYS") => argv.push(b"a".to_vec()),
         b"COMMAND" => argv.iter_mut().skip(2).filter(|arg| *arg == b"*").for_each(|arg| arg.push(b'x')),
         _ => {}
+    }
+}
+
+/// A time that a command may wait. (7.0 calls one that is out of range negative.)
+fn briefly(timeout: &mut Vec<u8>) {
+    if ![b"x" as &[u8], b"-1", b"abc", b""].contains(&&timeout[..]) {
+        *timeout = b"0.001".to_vec();
     }
 }
 

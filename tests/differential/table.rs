@@ -54,6 +54,7 @@ const NOT_GENERATED: &[(&str, &str)] = &[
 const SCRIPTS: &str = "refused; the flags skip_monitor and no_mandatory_keys would say how it runs";
 
 /// Rows whose facts changed after the oracle's 7.0, with the change; or rows that Tern refuses.
+const NO_LONGER: &str = "no longer has the flag noscript";
 const NEWER: &[(&str, &str)] = &[
     ("migrate", "refused; the keys after KEYS are not reported"),
     ("eval", SCRIPTS),
@@ -63,6 +64,10 @@ const NEWER: &[(&str, &str)] = &[
     ("fcall", SCRIPTS),
     ("fcall_ro", SCRIPTS),
     ("wait", "the flag noscript became blocking"),
+    ("blpop", NO_LONGER),
+    ("brpop", NO_LONGER),
+    ("blmove", NO_LONGER),
+    ("brpoplpush", NO_LONGER),
     ("command|getkeys", "the arity became -3: GETKEYS of a command without arguments"),
     ("command|getkeysandflags", "the arity became -3: GETKEYS of a command without arguments"),
 ];

@@ -156,6 +156,11 @@ const EXCUSES: &[Excuse] = &[
         },
     },
     Excuse {
+        label: "b*",
+        why: "a timeout that is too long is no longer called negative since 7.2",
+        applies: |_, redis, tern| redis == "ERR timeout is negative" && tern == "ERR timeout is out of range",
+    },
+    Excuse {
         label: "client*",
         why: "CLIENT KILL has had MAXAGE since 7.4",
         applies: |_, redis, tern| redis == "ERR syntax error" && tern.starts_with("ERR maxage "),

@@ -12,6 +12,11 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
 /// Rows whose syntax would harm others by design, so that only these requests are sent.
 pub const BY_HAND_ALONE: &[(&str, &str)] = &[
     ("client|kill", "TYPE NORMAL closes the connections of the others"),
+    ("blpop", "it would wait for as long as its argument says"),
+    ("brpop", "it would wait for as long as its argument says"),
+    ("blmove", "it would wait for as long as its argument says"),
+    ("brpoplpush", "it would wait for as long as its argument says"),
+    ("blmpop", "it would wait for as long as its argument says"),
     ("config|set", "an option that is set to anything would change the limits of what is measured"),
 ];
 
@@ -54,6 +59,16 @@ pub const BY_HAND: &[(&str, Made)] = &[
     ("lmpop", |_| {
         lines(&["LMPOP 2 absent list LEFT COUNT 50000", "LMPOP 1 list RIGHT COUNT 9223372036854775807"])
     }),
+    ("blpop", |w| {
+        vec![
+            Script::one(call("BLPOP", [times(w.scale.many, "absent{}"), Arg::Word("0.01".into())])),
+            Script::one(words("BLPOP list 0.01")),
+        ]
+    }),
+    ("brpop", |_| lines(&["BRPOP list 0.01", "BRPOP absent list 0.01", "BRPOP absent 0.01"])),
+    ("blmove", |_| lines(&["BLMOVE list made LEFT RIGHT 0.01", "BLMOVE list list LEFT RIGHT 0.01"])),
+    ("brpoplpush", |_| lines(&["BRPOPLPUSH list made 0.01", "BRPOPLPUSH absent made 0.01"])),
+    ("blmpop", |_| lines(&["BLMPOP 0.01 2 absent list LEFT COUNT 50000", "BLMPOP 0.01 1 absent LEFT"])),
     ("lrange", |_| lines(&["LRANGE list 0 -1", "LRANGE list 1 -2", "LRANGE list 30000 30010"])),
     ("lindex", |_| lines(&["LINDEX list 30000", "LINDEX list -30000", "LINDEX list 9223372036854775807"])),
     ("lset", |_| lines(&["LSET list 30000 other", "LSET list -1 other", "LSET list 9223372036854775807 x"])),

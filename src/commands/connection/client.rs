@@ -12,6 +12,7 @@ use crate::server::clients::ClientHandle;
 use crate::server::pace::Pace;
 use crate::server::reply::Reply;
 use crate::server::tracking::Choice;
+use crate::server::waiters::Unblock;
 use crate::spec::words::{parse_i64, quoted};
 use crate::spec::{Effect, Flags, Group, Row};
 use crate::{handler, help};
@@ -357,20 +358,26 @@ const CLIENT_UNBLOCK: Command = Command::new(
     Row::new(Group::Connection, "unblock", -3, "5.0.0")
         .flags(OPEN.or(Flags::ADMIN))
         .syntax("client-id [unblock-type: TIMEOUT | ERROR]")
-        .summary("Unblocks a client in a blocking command. No command blocks, so it finds none."),
+        .summary("Unblocks a client in a blocking command."),
     handler!(unblock),
 );
 
-async fn unblock(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+async fn unblock(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if args.len() > 2 {
         return Err(args.no_such_form().into());
     }
     // The reason is checked first.
     let mut id = args;
     args.next()?;
-    if !args.is_empty() && !args.keyword("TIMEOUT") && !args.keyword("ERROR") {
+    let how = match () {
+        () if args.is_empty() || args.keyword("TIMEOUT") => Some(Unblock::TimedOut),
+        () if args.keyword("ERROR") => Some(Unblock::Failed),
+        () => None,
+    };
+    let Some(how) = how else {
         return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
-    }
-    id.int()?;
-    Ok(Reply::Int(0))
+    };
+    let id = id.int()?;
+    let client = u64::try_from(id).ok().filter(|id| cx.server.waiters.unblock(*id, how));
+    Ok(Reply::Int(client.is_some().into()))
 }

@@ -1,6 +1,7 @@
-//! List commands that do not wait.
+//! List commands. Those that wait have a file of their own.
 
 mod moves;
+mod waiting;
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
@@ -20,6 +21,7 @@ use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
 use bytes::Bytes;
 pub(crate) use moves::COMMANDS as MOVES;
+pub(crate) use waiting::COMMANDS as WAITING;
 
 const READS: Flags = Flags::READONLY;
 const GROWS: Flags = Flags::WRITE.or(Flags::DENYOOM);

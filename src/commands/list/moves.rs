@@ -22,9 +22,9 @@ const fn at(begin: usize, flags: &'static [&'static str]) -> KeySpec {
     KeySpec { flags, begin, find: FindKeys::Range { last: 0, step: 1 } }
 }
 
-const MOVED: &[KeySpec] = &[at(1, &["RW", "access", "delete"]), at(2, &["RW", "insert"])];
+pub(super) const MOVED: &[KeySpec] = &[at(1, &["RW", "access", "delete"]), at(2, &["RW", "insert"])];
 
-fn end(args: &mut Args<'_>) -> ArgResult<End> {
+pub(super) fn end(args: &mut Args<'_>) -> ArgResult<End> {
     match () {
         () if args.keyword("LEFT") => Ok(End::Left),
         () if args.keyword("RIGHT") => Ok(End::Right),
@@ -62,7 +62,11 @@ async fn rpoplpush(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     shift(cx, keys, (End::Right, End::Left)).await
 }
 
-async fn shift(cx: &Cx<'_>, (source, target): (&Bytes, &Bytes), (from, to): (End, End)) -> Result<Reply> {
+pub(super) async fn shift(
+    cx: &Cx<'_>,
+    (source, target): (&Bytes, &Bytes),
+    (from, to): (End, End),
+) -> Result<Reply> {
     let s = cx.scope()?;
     let mut slot = open(&s, source).await?;
     if slot.list()?.is_none() {
@@ -95,7 +99,16 @@ const LMPOP: Command = Command::new(
     handler!(lmpop),
 );
 
-async fn lmpop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+async fn lmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    pop_first(cx, args, || Ok(())).await
+}
+
+/// LMPOP, and BLMPOP behind its timeout, which `check` checks once the other arguments are right.
+pub(super) async fn pop_first(
+    cx: &Cx<'_>,
+    mut args: Args<'_>,
+    check: impl FnOnce() -> ArgResult<()> + Send,
+) -> Result<Reply> {
     let positive = |raw: &[u8]| parse_i64(raw).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
     let n = positive(args.next()?).ok_or(ReplyError::new("ERR numkeys should be greater than 0"))?;
     let keys = args.take(usize::try_from(n).unwrap_or(usize::MAX)).map_err(|_| SYNTAX)?;
@@ -107,6 +120,7 @@ async fn lmpop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         }
         count = Some(positive(args.next()?).ok_or(ReplyError::new("ERR count should be greater than 0"))?);
     }
+    check()?;
     let s = cx.scope()?;
     for key in keys {
         let mut slot = open(&s, key).await?;

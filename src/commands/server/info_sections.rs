@@ -67,7 +67,7 @@ pub(super) fn clients(out: &mut String, server: &Server) {
         "tracking_clients": server.tracking.totals().clients,
         "pubsub_clients": clients.iter().filter(|c| c.is_subscribed()).count(),
         "watching_clients": clients.iter().filter(|c| c.is_watching()).count(),
-        "total_blocking_keys": 0, // no command here waits for a key
+        "total_blocking_keys": server.waiters.keys(),
         "total_blocking_keys_on_nokey": 0,
     );
 }

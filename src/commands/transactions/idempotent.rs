@@ -36,7 +36,7 @@ use crate::keyspace::secret::{Secret, Sum};
 use crate::lifecycle::idempotency::{self, Sizes};
 use crate::server::reply::Reply;
 use crate::server::reply_codec;
-use crate::spec::{Effect, Flags, Form, Group, PREFIX, Row, Secrets};
+use crate::spec::{Effect, Flags, Form, Group, PREFIX, Row, Secrets, Waits};
 use crate::store::Tx;
 use crate::{handler, help};
 use bytes::Bytes;
@@ -87,7 +87,7 @@ pub(crate) fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
 pub(crate) fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::PUBLISHES);
     match run {
-        Run::Handler(_) => in_transaction || row.effect == Effect::Selects,
+        Run::Handler(_) => (in_transaction || row.effect == Effect::Selects) && row.waits == Waits::No,
         Run::Session(op) => op == SessionOp::Exec,
         Run::Refuse(_) | Run::Nothing => false,
     }

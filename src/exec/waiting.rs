@@ -1,0 +1,260 @@
+//! Calls that wait for a key to have something (BLPOP and its relatives).
+//!
+//! A call that waits runs again and again, as a unit of its own, until it gets something: outside of a transaction
+//! its handler answers nil where there is nothing. In between, the client is in the queues of its keys
+//! ([`crate::server::waiters`]), where it was entered before it looked for the first time.
+//!
+//! Whoever is responsible for a key looks at it in a small transaction, which reads the key's record, and has the store
+//! watch it if there is nothing. Any change after the version of that read fires the watch: of this server or another,
+//! by whatever command. What may exist without a change of the record is a key of a database that was swapped or
+//! flushed, so the place of the database is watched, too. Two watches a key and server, whoever waits.
+//!
+//! First come, first served, among the clients of one server that wait for a key. A push is answered before who waits has
+//! run its call, so another client that comes then may be faster; so may one that has waited for other keys as well, and
+//! whose turn it is there. Servers of a cluster look at the same time.
+
+use super::unit::Unit;
+use super::{Done, Executor};
+use crate::dispatch::Call;
+use crate::error::{Error, ReplyError, Result, StoreError};
+use crate::keyspace::keys::root;
+use crate::server::reply::Reply;
+use crate::server::waiters::{Open, Ticket, Unblock};
+use crate::server::{ClientState, Server};
+use crate::spec::{Group, Row, waited_keys};
+use crate::store::{Read, Watch};
+use crate::telemetry::Outcome;
+use crate::types::{Kind, object};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The pause before asking a store again that did not answer, or that does not watch.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Watches that end sooner than this, so many times in a row, do not watch.
+const AT_ONCE: Duration = Duration::from_millis(1);
+const MANY: u32 = 16;
+
+const UNBLOCKED: ReplyError = ReplyError::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+
+/// The most keys that a call waits for, named more than once or not.
+const MOST_KEYS: usize = 4096;
+const TOO_MANY: ReplyError = ReplyError::new("ERR a command can wait for at most 4096 keys");
+
+/// The type of value that a command waits for.
+fn kind_of(row: &Row) -> Option<Kind> {
+    match row.group {
+        Group::List => Some(Kind::List),
+        _ => None,
+    }
+}
+
+/// A call that waits.
+pub struct Wait {
+    call: Call,
+    db: u8,
+    ticket: Ticket,
+    /// By the monotonic clock. None: it waits for ever.
+    deadline: Option<Duration>,
+    /// Whether it has been called and has not looked since.
+    is_called: AtomicBool,
+    /// Whether it names more keys than a call waits for: it looks once.
+    has_too_many: bool,
+    /// When the store began to watch its keys, and how often that ended at once, in vain.
+    watched_at: Duration,
+    in_vain: u32,
+}
+
+impl Wait {
+    /// A client that has sent a call which waits for at most `timeout` (None: for ever).
+    pub fn new(server: &Server, client: &ClientState, call: Call, timeout: Option<Duration>) -> Self {
+        let (db, mut keys) = (client.db, waited_keys(call.row, &call.argv));
+        let has_too_many = keys.len() > MOST_KEYS;
+        if has_too_many {
+            keys.clear();
+        }
+        let ticket = server.waiters.enter(client.id, db, &keys);
+        let deadline = timeout.map(|timeout| server.env.clock.monotonic().saturating_add(timeout));
+        let (is_called, watched_at, in_vain) = Default::default();
+        Wait { call, db, ticket, deadline, is_called, has_too_many, watched_at, in_vain }
+    }
+
+    /// The call.
+    pub(crate) fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// The places in the queues.
+    pub(crate) fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// Whether its time is over, or CLIENT UNBLOCK has ended it.
+    fn is_over(&self, server: &Server) -> bool {
+        let is_late = self.deadline.is_some_and(|at| server.env.clock.monotonic() >= at);
+        is_late || self.ticket.is_unblocked()
+    }
+
+    /// Whether [`Wait::go_on`] would run the call.
+    pub(crate) fn may_run(&self, server: &Server) -> bool {
+        !self.is_over(server)
+    }
+
+    /// Returns once [`Wait::go_on`] may have an answer. `held`: how long the call may not run (a pause). Cancel safe.
+    pub async fn called(&self, server: &Server, held: impl Fn() -> Option<Duration>) {
+        loop {
+            let mut left = self.deadline.map(|at| at.saturating_sub(server.env.clock.monotonic()));
+            let is_called = self.is_called.load(Ordering::Relaxed);
+            if is_called {
+                match held() {
+                    Some(pause) => left = Some(left.map_or(pause, |left| left.min(pause))),
+                    None => return,
+                }
+            }
+            let rang = match left {
+                None => {
+                    self.ticket.called().await;
+                    true
+                }
+                Some(left) => tokio::time::timeout(left, self.ticket.called()).await.is_ok(),
+            };
+            if rang {
+                self.is_called.store(true, Ordering::Relaxed);
+            }
+            if self.is_over(server) {
+                return;
+            }
+        }
+    }
+
+    /// The answer, if there is one by now. None: wait on. Not cancel safe: what was taken would be lost.
+    pub async fn go_on(&mut self, executor: &Executor, client: &mut ClientState) -> Option<Reply> {
+        self.is_called.store(false, Ordering::Relaxed);
+        if let Some(how) = self.ticket.wake() {
+            return Some(self.unblocked(executor, how));
+        }
+        let is_late = self.is_over(executor.server());
+        if is_late && self.ticket.has_looked() {
+            return Some(self.unblocked(executor, Unblock::TimedOut));
+        }
+        if let Some(answer) = self.look(executor, client, is_late).await {
+            return Some(answer);
+        }
+        let how = if is_late { Some(Unblock::TimedOut) } else { self.ticket.sleep() };
+        how.map(|how| self.unblocked(executor, how))
+    }
+
+    /// The answer of a call that has waited in vain.
+    fn unblocked(&self, executor: &Executor, how: Unblock) -> Reply {
+        match how {
+            Unblock::TimedOut => self.counted(executor, Reply::NilArray),
+            Unblock::Failed => self.counted(executor, Reply::Error(UNBLOCKED)),
+        }
+    }
+
+    /// Counts an answer that no unit has given.
+    fn counted(&self, executor: &Executor, reply: Reply) -> Reply {
+        let telemetry = &executor.server().telemetry;
+        let outcome = match &reply {
+            Reply::Error(e) => {
+                telemetry.error(e.code());
+                Outcome::Failed
+            }
+            _ => Outcome::Done,
+        };
+        let tracked = executor.server().config.get().latency_tracking;
+        telemetry.command(self.call.row.index, Duration::ZERO, tracked, outcome);
+        reply
+    }
+
+    async fn look(&mut self, executor: &Executor, client: &mut ClientState, is_late: bool) -> Option<Reply> {
+        if self.ticket.has_looked() {
+            match self.find_patiently(executor.server()).await {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(e) => return Some(self.counted(executor, Reply::Error(e.into_reply()))),
+            }
+        } else if !is_late && self.ticket.is_behind() {
+            return None;
+        }
+        let is_first = !self.ticket.has_looked();
+        self.ticket.looks();
+        let reply = self.run(executor, client, is_first).await;
+        if !matches!(reply, Reply::Nil | Reply::NilArray) {
+            return Some(reply);
+        }
+        if self.has_too_many {
+            return Some(self.counted(executor, Reply::Error(TOO_MANY)));
+        }
+        // The store does not watch its keys yet.
+        self.ticket.call();
+        None
+    }
+
+    async fn run(&self, executor: &Executor, client: &mut ClientState, is_first: bool) -> Reply {
+        let calls = vec![self.call.clone()];
+        client.handle.set_busy(true);
+        let unit = Unit { calls, client: client.clone(), watches: Vec::new(), exec: false, id: None };
+        let Done { client: after, replies, .. } = executor.run_waiting(unit, is_first).await;
+        *client = after;
+        client.handle.set_busy(false);
+        replies.and_then(|mut replies| replies.pop()).unwrap_or(Reply::NilArray)
+    }
+
+    /// As [`Wait::find`]. Asks a store that does not answer again, as long as for a command. Rests if watches end at
+    /// once, again and again: a store that refuses writes, or that has too many, ends them.
+    async fn find_patiently(&mut self, server: &Server) -> Result<bool> {
+        let clock = &server.env.clock;
+        let began = clock.monotonic();
+        let is_vain = began.saturating_sub(self.watched_at) < AT_ONCE;
+        self.in_vain = if is_vain { self.in_vain + 1 } else { 0 };
+        if self.in_vain > MANY {
+            tokio::time::sleep(PAUSE).await;
+        }
+        loop {
+            let found = self.find(server).await;
+            self.watched_at = clock.monotonic();
+            match found {
+                Ok(true) => self.in_vain = 0,
+                Err(Error::Store(e))
+                    if (e.is_retryable() || e.is_away())
+                        && clock.monotonic() < began + server.config.get().store_timeout() =>
+                {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                Ok(false) | Err(_) => {}
+            }
+            return found;
+        }
+    }
+
+    /// Looks at the keys for which this client is responsible. False: none of them has anything, and the store watches
+    /// them.
+    async fn find(&self, server: &Server) -> Result<bool> {
+        let keys = self.ticket.open_keys();
+        if keys.is_empty() {
+            return Ok(false);
+        }
+        let tx = server.store.begin();
+        let place = server.space.catalog.load(&tx).await?.place(self.db);
+        let gone = || StoreError::Unavailable("the database catalog has not been read yet".into());
+        let prefix = place.ok_or_else(gone)?.prefix;
+        let s = server.space.scope(&tx, prefix);
+        for open in &keys {
+            let slot = object::open(&s, &open.key, Read::Snapshot).await?;
+            if slot.record().is_some_and(|record| Some(record.value.kind()) == kind_of(self.call.row)) {
+                return Ok(true);
+            }
+        }
+        let watch = |open: Open| -> Result<_> {
+            let watches = [tx.watch(&prefix.record(&open.key))?, tx.watch(&root::database(self.db))?];
+            Ok((open, watches))
+        };
+        let watches: Vec<(Open, [Watch; 2])> = keys.into_iter().map(watch).collect::<Result<_>>()?;
+        tx.commit().await?;
+        for (open, watches) in watches {
+            self.ticket.watched(self.db, open, watches);
+        }
+        Ok(false)
+    }
+}

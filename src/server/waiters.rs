@@ -1,0 +1,341 @@
+//! Who waits for which keys, on this server (BLPOP and its relatives): first come, first served.
+//!
+//! Each key has a queue. Its first waiter is responsible for it. Always, one of two things holds for a key that
+//! somebody waits for:
+//! * the store watches it, from a version at which there was nothing to have; or
+//! * it is *open*: its first waiter looks, or was told to.
+//!
+//! So a change is never missed: the watch fires, which opens the key; the first waiter looks, and either takes what
+//! there is, or has the store watch again. If it takes something, or leaves in another way while the key is open, the
+//! next one looks. Who comes while a key is open waits until those before it have looked.
+
+use crate::store::Watch;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+/// A key of a database.
+type Key = (u8, Bytes);
+
+/// All waiters of a server.
+#[derive(Debug, Default)]
+pub(crate) struct Waiters(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    queues: HashMap<Key, Queue>,
+    /// By client id.
+    clients: HashMap<u64, Arc<Waiter>>,
+}
+
+/// Those who wait for a key.
+#[derive(Debug)]
+struct Queue {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// Whether the first one looks, or is going to.
+    open: bool,
+    /// How often it was opened: what was seen before the last time says nothing.
+    times: u64,
+    /// Whether somebody who came while it was open has to be called to look.
+    has_new: bool,
+    watched: Option<Watched>,
+}
+
+/// An open key for which a client is responsible, as it was when the client began to look.
+#[derive(Debug)]
+pub(crate) struct Open {
+    /// The key.
+    pub(crate) key: Bytes,
+    times: u64,
+}
+
+/// The watches of a key's record and of its database's place, and the task that waits for them.
+#[derive(Debug)]
+struct Watched {
+    watches: Arc<Mutex<[Watch; 2]>>,
+    task: AbortHandle,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Ready once one of the watches has fired, also if somebody has seen that before.
+fn fired(watches: &mut [Watch; 2], cx: &mut Context<'_>) -> Poll<()> {
+    let is_ready = |watch: &mut Watch| watch.is_terminated() || Pin::new(watch).poll(cx).is_ready();
+    if watches.iter_mut().any(is_ready) { Poll::Ready(()) } else { Poll::Pending }
+}
+
+/// What a client that waits does, or how CLIENT UNBLOCK has ended that.
+const LOOKS_FIRST: u8 = 0;
+const LOOKS_AGAIN: u8 = 1;
+const SLEEPS: u8 = 2;
+const TIMED_OUT: u8 = 3;
+const FAILED: u8 = 4;
+
+/// A client that waits.
+#[derive(Debug)]
+struct Waiter {
+    keys: Vec<Key>,
+    state: AtomicU8,
+    /// Whether it has looked at all of its keys.
+    has_looked: AtomicBool,
+    bell: Notify,
+}
+
+/// How CLIENT UNBLOCK ends the waiting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unblock {
+    /// As if the time were over.
+    TimedOut,
+    /// With an error.
+    Failed,
+}
+
+impl Queue {
+    fn open(&mut self) {
+        (self.open, self.watched) = (true, None);
+        self.times += 1;
+        if let Some(first) = self.waiters.front() {
+            first.bell.notify_one();
+        }
+    }
+
+    /// Opens the key if a watch has fired and nobody has noticed yet.
+    fn notice(&mut self) {
+        let has_fired = |watched: &Watched| {
+            watched.watches.lock().iter().any(|watch| !watch.is_empty() || watch.is_terminated())
+        };
+        if self.watched.as_ref().is_some_and(has_fired) {
+            self.open();
+        }
+    }
+
+    fn is_first(&self, waiter: &Arc<Waiter>) -> bool {
+        self.waiters.front().is_some_and(|first| Arc::ptr_eq(first, waiter))
+    }
+}
+
+impl State {
+    fn enter(&mut self, waiter: &Arc<Waiter>) {
+        for key in &waiter.keys {
+            match self.queues.entry(key.clone()) {
+                Entry::Occupied(mut queue) => {
+                    queue.get_mut().notice();
+                    queue.get_mut().waiters.push_back(waiter.clone());
+                }
+                Entry::Vacant(new) => {
+                    let waiters = VecDeque::from([waiter.clone()]);
+                    new.insert(Queue { waiters, open: true, times: 0, has_new: false, watched: None });
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, waiter: &Arc<Waiter>) {
+        for key in &waiter.keys {
+            let Entry::Occupied(mut entry) = self.queues.entry(key.clone()) else { continue };
+            let queue = entry.get_mut();
+            let was_first = queue.is_first(waiter);
+            if was_first {
+                queue.waiters.pop_front();
+            } else {
+                queue.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
+            }
+            if queue.waiters.is_empty() {
+                entry.remove();
+            } else if was_first && queue.open {
+                queue.open();
+            }
+        }
+    }
+}
+
+impl Waiters {
+    /// Enters a client at the end of the queues of some keys. Do this before looking for the first time.
+    pub(crate) fn enter(self: &Arc<Self>, client: u64, db: u8, keys: &[&Bytes]) -> Ticket {
+        let mut seen = HashSet::with_capacity(keys.len());
+        // Copies: they may be kept for long, and would keep a whole read buffer alive.
+        let own = keys.iter().filter(|key| seen.insert(**key)).map(|key| (db, Bytes::copy_from_slice(key)));
+        let waiter = Arc::new(Waiter {
+            keys: own.collect(),
+            state: AtomicU8::new(LOOKS_FIRST),
+            has_looked: AtomicBool::new(false),
+            bell: Notify::new(),
+        });
+        let mut state = self.0.lock();
+        state.enter(&waiter);
+        state.clients.insert(client, waiter.clone());
+        drop(state);
+        Ticket { waiters: self.clone(), client, waiter }
+    }
+
+    /// Ends the waiting of a client. False if it does not wait.
+    pub(crate) fn unblock(&self, client: u64, how: Unblock) -> bool {
+        let state = self.0.lock();
+        let Some(waiter) = state.clients.get(&client) else { return false };
+        let to = if how == Unblock::TimedOut { TIMED_OUT } else { FAILED };
+        let waits = |now| (now == SLEEPS || now == LOOKS_AGAIN).then_some(to);
+        let ended = waiter.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, waits).is_ok();
+        if ended {
+            waiter.bell.notify_one();
+        }
+        ended
+    }
+
+    /// The number of keys that clients wait for.
+    pub(crate) fn keys(&self) -> usize {
+        self.0.lock().queues.len()
+    }
+
+    /// Opens a key because a watch has fired.
+    fn fire(&self, key: &Key) {
+        if let Some(queue) = self.0.lock().queues.get_mut(key) {
+            queue.open();
+        }
+    }
+}
+
+/// A client's places in the queues. Dropped: it has left them.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    waiters: Arc<Waiters>,
+    client: u64,
+    waiter: Arc<Waiter>,
+}
+
+/// Lets a client's turn pass while it cannot take it.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    waiters: Arc<Waiters>,
+    waiter: Arc<Waiter>,
+}
+
+impl Aside {
+    /// Leaves the queues. They go on without the client until [`Ticket::enter_again`].
+    pub(crate) fn step(&self) {
+        self.waiters.0.lock().leave(&self.waiter);
+    }
+}
+
+impl Ticket {
+    /// For a connection that may be stuck.
+    pub(crate) fn aside(&self) -> Aside {
+        Aside { waiters: self.waiters.clone(), waiter: self.waiter.clone() }
+    }
+
+    /// Enters the queues again, at their end, and has the client look as if it had just come.
+    pub(crate) fn enter_again(&self) {
+        self.waiter.has_looked.store(false, Ordering::Relaxed);
+        self.waiters.0.lock().enter(&self.waiter);
+        self.waiter.bell.notify_one();
+    }
+
+    /// Whether the client has looked at all of its keys.
+    pub(crate) fn has_looked(&self) -> bool {
+        self.waiter.has_looked.load(Ordering::Relaxed)
+    }
+
+    /// Records that the client looks at all of its keys.
+    pub(crate) fn looks(&self) {
+        self.waiter.has_looked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether those before it have yet to look. If so, it is called once they have.
+    pub(crate) fn is_behind(&self) -> bool {
+        let mut state = self.waiters.0.lock();
+        let mut is_behind = false;
+        for key in &self.waiter.keys {
+            if let Some(queue) = state.queues.get_mut(key).filter(|q| q.open && !q.is_first(&self.waiter)) {
+                (queue.has_new, is_behind) = (true, true);
+            }
+        }
+        is_behind
+    }
+
+    /// The open keys for which it is responsible: it must look, and call [`Ticket::watched`] or leave.
+    pub(crate) fn open_keys(&self) -> Vec<Open> {
+        let state = self.waiters.0.lock();
+        let open = |key: &Key| {
+            let queue = state.queues.get(key).filter(|q| q.open && q.is_first(&self.waiter))?;
+            Some(Open { key: key.1.clone(), times: queue.times })
+        };
+        self.waiter.keys.iter().filter_map(open).collect()
+    }
+
+    /// The store watches this key's record and its database's place, from a version at which it had nothing.
+    pub(crate) fn watched(&self, db: u8, Open { key, times }: Open, watches: [Watch; 2]) {
+        let (key, watches) = ((db, key), Arc::new(Mutex::new(watches)));
+        let mut state = self.waiters.0.lock();
+        let is_same = |queue: &&mut Queue| queue.times == times && queue.is_first(&self.waiter);
+        let Some(queue) = state.queues.get_mut(&key).filter(is_same) else { return };
+        let (waiters, both) = (Arc::downgrade(&self.waiters), watches.clone());
+        let task = tokio::spawn(async move {
+            poll_fn(|cx| fired(&mut both.lock(), cx)).await;
+            if let Some(waiters) = waiters.upgrade() {
+                waiters.fire(&key);
+            }
+        });
+        queue.watched = Some(Watched { watches, task: task.abort_handle() });
+        queue.open = false;
+        if std::mem::take(&mut queue.has_new) {
+            let new = queue.waiters.iter().filter(|waiter| !waiter.has_looked.load(Ordering::Relaxed));
+            new.for_each(|waiter| waiter.bell.notify_one());
+        }
+    }
+
+    /// Marks the client as asleep, unless CLIENT UNBLOCK has ended its waiting.
+    pub(crate) fn sleep(&self) -> Option<Unblock> {
+        self.turn_to(SLEEPS)
+    }
+
+    /// Marks the client as looking, unless CLIENT UNBLOCK has ended its waiting.
+    pub(crate) fn wake(&self) -> Option<Unblock> {
+        let is_new = self.waiter.state.load(Ordering::Acquire) == LOOKS_FIRST;
+        self.turn_to(if is_new { LOOKS_FIRST } else { LOOKS_AGAIN })
+    }
+
+    /// Whether CLIENT UNBLOCK has ended its waiting.
+    pub(crate) fn is_unblocked(&self) -> bool {
+        self.waiter.state.load(Ordering::Acquire) >= TIMED_OUT
+    }
+
+    fn turn_to(&self, to: u8) -> Option<Unblock> {
+        let state = &self.waiter.state;
+        match state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < TIMED_OUT).then_some(to)) {
+            Ok(_) => None,
+            Err(FAILED) => Some(Unblock::Failed),
+            Err(_) => Some(Unblock::TimedOut),
+        }
+    }
+
+    /// Returns once there may be something to have, or CLIENT UNBLOCK was called. Cancel safe.
+    pub(crate) async fn called(&self) {
+        self.waiter.bell.notified().await;
+    }
+
+    /// Has the client look again.
+    pub(crate) fn call(&self) {
+        self.waiter.bell.notify_one();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut state = self.waiters.0.lock();
+        state.leave(&self.waiter);
+        if state.clients.get(&self.client).is_some_and(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
+            state.clients.remove(&self.client);
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Hazard: on a store that others share, a client waits for ever for an element that is there, or two get the same.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod cluster;
+mod support;
+
+use cluster::{Cluster, units};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use support::rng::Rng;
+use tern::exec::Wait;
+use tern::server::ClientState;
+use tern::server::reply::Reply;
+use tern::store::faulty::FaultRates;
+use tern::store::tamper::Tamper;
+
+/// Elements that each producer pushes.
+const EACH: usize = 300;
+/// No element may wait for so long while clients wait for it.
+const STALL: Duration = Duration::from_secs(5);
+
+fn text(reply: &Reply) -> String {
+    match reply {
+        Reply::Bulk(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waits on server `n` until there is something, or `over`.
+async fn wait(c: &Cluster, n: usize, line: &str, over: &AtomicBool) -> Option<Reply> {
+    let member = &c.members[n];
+    let mut client = ClientState::new(Default::default(), true);
+    let mut waiting = Wait::new(&member.server, &client, units::call(units::words(line)), None);
+    loop {
+        if let Some(reply) = waiting.go_on(&member.exec, &mut client).await {
+            return Some(reply);
+        }
+        while tokio::time::timeout(Duration::from_millis(50), waiting.called(&member.server, || None))
+            .await
+            .is_err()
+        {
+            if over.load(SeqCst) {
+                return None;
+            }
+        }
+    }
+}
+
+async fn produce(c: &Cluster, n: usize, mut rng: Rng) {
+    for element in 0..EACH {
+        let unit = units::pipeline(&[match rng.below(8) {
+            0 => format!("SWAPDB 0 {}", 1 + rng.below(2)),
+            1..4 => format!("LPUSH q0 {n}.{element}"),
+            _ => format!("RPUSH q{} {n}.{element}", rng.below(2)),
+        }]);
+        let swaps = unit.calls[0].row.name == "swapdb";
+        let replies = units::replies(&c.members[n % 2].exec, unit).await;
+        assert!(!matches!(replies[0], Reply::Error(_)), "{replies:?}");
+        if swaps {
+            let line = format!("RPUSH q1 {n}.{element}");
+            units::replies(&c.members[n % 2].exec, units::pipeline(&[line])).await;
+        }
+        if rng.below(3) == 0 {
+            tokio::time::sleep(Duration::from_micros(rng.below(3000) as u64)).await;
+        }
+    }
+}
+
+/// The elements that were handed out, or why not all of them.
+async fn run(rates: FaultRates, tamper: Option<Arc<dyn Tamper>>, swaps: bool) -> Result<usize, String> {
+    let (seed, c) = (Rng::any_seed(), Arc::new(Cluster::on_system_clock(2).await));
+    support::say(&format!("waiting: TERN_SEED={seed}"));
+    c.faulty.set_rates(rates);
+    c.faulty.set_tamper(tamper);
+    let (over, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeSet::new())));
+    let twice = Arc::new(AtomicUsize::new(0));
+    let mut consumers = tokio::task::JoinSet::new();
+    for n in 0..6 {
+        let (c, over, taken, twice) = (c.clone(), over.clone(), taken.clone(), twice.clone());
+        let line = ["BLPOP q0 q1 0", "BRPOP q1 q0 0", "BLPOP q0 q1 q0 0"][n % 3];
+        consumers.spawn(async move {
+            while let Some(reply) = wait(&c, n % 2, line, &over).await {
+                let Reply::Array(items) = reply else { panic!("{reply:?}") };
+                let fresh = taken.lock().unwrap().insert(text(&items[1]));
+                twice.fetch_add(usize::from(!fresh), SeqCst);
+            }
+        });
+    }
+    let mut producers = tokio::task::JoinSet::new();
+    for n in 0..3 {
+        let c = c.clone();
+        let rng = Rng::new(seed + n as u64);
+        producers
+            .spawn(async move { if swaps { produce(&c, n, rng).await } else { push(&c, n, rng).await } });
+    }
+    while producers.join_next().await.transpose().unwrap().is_some() {}
+    let (mut last, mut since, mut rounds) = (0, Instant::now(), 0);
+    let result = loop {
+        let n = taken.lock().unwrap().len();
+        if n == 3 * EACH {
+            break Ok(n);
+        }
+        if n != last {
+            (last, since) = (n, Instant::now());
+        }
+        if swaps {
+            // What is in another database comes back sooner or later.
+            units::replies(&c.members[0].exec, units::pipeline(&[format!("SWAPDB 0 {}", 1 + rounds % 2)]))
+                .await;
+            rounds += 1;
+        }
+        if since.elapsed() > STALL {
+            break Err(format!("{n} of {} elements, and nobody is woken", 3 * EACH));
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    over.store(true, SeqCst);
+    c.faulty.set_tamper(None);
+    while consumers.join_next().await.transpose().unwrap().is_some() {}
+    assert_eq!(twice.load(SeqCst), 0, "elements were handed out twice");
+    result
+}
+
+async fn push(c: &Cluster, n: usize, mut rng: Rng) {
+    for element in 0..EACH {
+        let line = format!("RPUSH q{} {n}.{element}", rng.below(2));
+        units::replies(&c.members[n % 2].exec, units::pipeline(&[line])).await;
+        if rng.below(3) == 0 {
+            tokio::time::sleep(Duration::from_micros(rng.below(3000) as u64)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_for_what_is_there() {
+    assert_eq!(run(FaultRates::default(), None, false).await, Ok(3 * EACH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_on_a_store_that_fails() {
+    let rates = FaultRates { unknown_late: 0.0, ..FaultRates::mixed() };
+    assert_eq!(run(rates, None, false).await, Ok(3 * EACH));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_while_databases_are_swapped() {
+    assert_eq!(run(FaultRates::default(), None, true).await, Ok(3 * EACH));
+}
+
+/// A push between the read and the watch is missed.
+struct LateWatches;
+impl Tamper for LateWatches {
+    fn watches_after(&self) -> Option<Duration> {
+        Some(Duration::from_millis(3))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_that_comes_late_is_found() {
+    for _ in 0..5 {
+        if run(FaultRates::default(), Some(Arc::new(LateWatches)), false).await.is_err() {
+            return;
+        }
+    }
+    panic!("a missed wake-up was not noticed");
+}
