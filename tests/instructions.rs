@@ -32,7 +32,7 @@ const MARGIN: u64 = 10;
 /// A command and its budget in instructions. `K`, `M` and `V` stand for a random key, member and value; `KK` for ten keys, `KV` for ten
 /// keys with values.
 const BUDGETS: &[(&str, u64)] = &[
-    ("PING", 2_600),
+    ("PING", 2_850),
     ("GET K", 5_500),
     ("EXISTS K", 5_050),
     ("SET K V", 9_400),
