@@ -1,11 +1,14 @@
 //! Histories and transactions written by hand: the replay accepts and rejects the right ones.
 
 use super::model::{Answer, Op};
-use super::record::History;
+use super::record::{History, Ticks};
 use super::replay::replay;
 use super::search::{Event, Finding, NEVER};
-use super::witness::{Trace, Transaction};
+use super::witness::{Trace, Transaction, Witness, mark};
 use std::collections::BTreeSet;
+use tern::keyspace::keys::Prefix;
+use tern::store::Version;
+use tern::store::observe::Observer;
 
 fn one(unit: usize, line: &str, answer: Option<Answer>, called: u64, returned: u64) -> Event {
     let op = Op::One(line.split(' ').map(str::to_owned).collect());
@@ -208,4 +211,24 @@ fn an_exec_whose_absent_key_came_and_went_is_aborted() {
     let open = |seen| all(Event { returned: NEVER, ..exec(None) }, seen);
     assert!(is_good(&open(NIL), &between));
     assert!(!is_good(&open(text("1")), &between), "whichever client was told");
+}
+
+#[test]
+fn the_witness_sees_units_where_commands_run() {
+    let witness = Witness::new(Ticks::default());
+    let row = Prefix::from_number(1).record(mark(7).as_bytes());
+    let reads = |tx: u64, version: u64, runs: bool| {
+        witness.begins(tx);
+        if runs {
+            witness.runs_at(tx, 5, 6);
+        }
+        witness.has_read(tx, version, &row);
+    };
+    reads(1, 10, true);
+    // The ghost of a mark that a WATCH named is renewed later.
+    reads(2, 20, false);
+    let trace = witness.trace(&BTreeSet::from([7]));
+    let seen: Vec<(Version, Vec<usize>)> =
+        trace.transactions.into_iter().map(|t| (t.version, t.units)).collect();
+    assert_eq!(seen, [(10, vec![7])]);
 }

@@ -75,6 +75,8 @@ pub struct Trace {
 #[derive(Default)]
 struct Seen {
     begun: u64,
+    /// It runs commands.
+    runs: bool,
     now: u64,
     sure: u64,
     read: u64,
@@ -100,7 +102,7 @@ impl Observer for Witness {
     fn runs_at(&self, tx: u64, now: u64, sure: u64) {
         let mut all = self.seen.lock().unwrap();
         let seen = all.get_mut(&tx).unwrap();
-        (seen.now, seen.sure) = (now, sure);
+        (seen.runs, seen.now, seen.sure) = (true, now, sure);
     }
     fn wants(&self, key: &[u8]) -> bool {
         unit_of(key).or(marked_unit(key, END)).is_some()
@@ -108,6 +110,10 @@ impl Observer for Witness {
     fn has_read(&self, tx: u64, version: Version, key: &[u8]) {
         let mut all = self.seen.lock().unwrap();
         let seen = all.get_mut(&tx).unwrap();
+        // Others than units read marks too: the server renews the ghosts of those that a WATCH named.
+        if !seen.runs {
+            return;
+        }
         // Prefetched rows are read again where the unit runs: only the last reads count.
         if let Some(unit) = unit_of(key) {
             seen.units.retain(|u| *u != unit);
