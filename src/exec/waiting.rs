@@ -9,23 +9,32 @@
 //! by whatever command. What may exist without a change of the record is a key of a database that was swapped or
 //! flushed, so the place of the database is watched, too. Two watches a key and server, whoever waits.
 //!
+//! Who sees more elements than it takes invites those behind it, once its own call is queued: they run theirs at once,
+//! in the same order, and share its commit.
+//!
 //! First come, first served, among the clients of one server that wait for a key. A push is answered before who waits has
-//! run its call, so another client that comes then may be faster; so may one that has waited for other keys as well, and
+//! run its call, so a client that does not wait may be faster; so may one that has waited for other keys as well, and
 //! whose turn it is there. Servers of a cluster look at the same time.
 
 use super::unit::Unit;
 use super::{Done, Executor};
 use crate::dispatch::Call;
 use crate::error::{Error, ReplyError, Result, StoreError};
-use crate::keyspace::keys::root;
+use crate::keyspace::Scope;
+use crate::keyspace::keys::{Prefix, root};
 use crate::server::reply::Reply;
-use crate::server::waiters::{Open, Ticket, Unblock};
+use crate::server::waiters::{Invitation, Open, Ticket, Unblock};
 use crate::server::{ClientState, Server};
 use crate::spec::{Group, Row, waited_keys};
-use crate::store::{Read, Watch};
+use crate::store::{Read, Tx, Watch};
 use crate::telemetry::Outcome;
 use crate::types::{Kind, object};
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 /// The pause before asking a store again that did not answer, or that does not watch.
@@ -38,13 +47,26 @@ const UNBLOCKED: ReplyError = ReplyError::new("UNBLOCKED client unblocked via CL
 
 /// The most keys that a call waits for, named more than once or not.
 const MOST_KEYS: usize = 4096;
-const TOO_MANY: ReplyError = ReplyError::new("ERR a command can wait for at most 4096 keys");
+const TOO_MANY: ReplyError = ReplyError::new(
+    "ERR a command can wait for at most 4096 keys: wait for the others on another connection",
+);
 
 /// The type of value that a command waits for.
 fn kind_of(row: &Row) -> Option<Kind> {
     match row.group {
         Group::List => Some(Kind::List),
-        _ => None,
+        Group::String
+        | Group::Bitmap
+        | Group::HyperLogLog
+        | Group::Set
+        | Group::Hash
+        | Group::Generic
+        | Group::Connection
+        | Group::Transactions
+        | Group::Server
+        | Group::Pubsub
+        | Group::Scripting
+        | Group::Cluster => None,
     }
 }
 
@@ -167,18 +189,29 @@ impl Wait {
     }
 
     async fn look(&mut self, executor: &Executor, client: &mut ClientState, is_late: bool) -> Option<Reply> {
-        if self.ticket.has_looked() {
+        let mut invitation = self.ticket.invitation();
+        if invitation.is_none() && self.ticket.has_looked() {
             match self.find_patiently(executor.server()).await {
-                Ok(true) => {}
-                Ok(false) => return None,
+                Ok(Some(found)) => invitation = Some(found),
+                Ok(None) => return None,
                 Err(e) => return Some(self.counted(executor, Reply::Error(e.into_reply()))),
             }
-        } else if !is_late && self.ticket.is_behind() {
+        } else if invitation.is_none() && !is_late && self.is_behind(executor.server()).await {
             return None;
         }
         let is_first = !self.ticket.has_looked();
         self.ticket.looks();
-        let reply = self.run(executor, client, is_first).await;
+        let reply = {
+            let mut run = pin!(self.run(executor, client, is_first));
+            match poll_fn(|cx| Poll::Ready(run.as_mut().poll(cx))).await {
+                Poll::Ready(reply) => reply,
+                Poll::Pending => {
+                    // The call is queued: what the next ones do comes behind it.
+                    invitation.into_iter().for_each(|invitation| self.ticket.invite(self.db, invitation));
+                    run.await
+                }
+            }
+        };
         if !matches!(reply, Reply::Nil | Reply::NilArray) {
             return Some(reply);
         }
@@ -202,7 +235,7 @@ impl Wait {
 
     /// As [`Wait::find`]. Asks a store that does not answer again, as long as for a command. Rests if watches end at
     /// once, again and again: a store that refuses writes, or that has too many, ends them.
-    async fn find_patiently(&mut self, server: &Server) -> Result<bool> {
+    async fn find_patiently(&mut self, server: &Server) -> Result<Option<Invitation>> {
         let clock = &server.env.clock;
         let began = clock.monotonic();
         let is_vain = began.saturating_sub(self.watched_at) < AT_ONCE;
@@ -214,7 +247,7 @@ impl Wait {
             let found = self.find(server).await;
             self.watched_at = clock.monotonic();
             match found {
-                Ok(true) => self.in_vain = 0,
+                Ok(Some(_)) => self.in_vain = 0,
                 Err(Error::Store(e))
                     if (e.is_retryable() || e.is_away())
                         && clock.monotonic() < began + server.config.get().store_timeout() =>
@@ -222,29 +255,67 @@ impl Wait {
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
-                Ok(false) | Err(_) => {}
+                Ok(None) | Err(_) => {}
             }
             return found;
         }
     }
 
-    /// Looks at the keys for which this client is responsible. False: none of them has anything, and the store watches
+    async fn prefix(&self, server: &Server, tx: &Tx) -> Result<Prefix> {
+        let place = server.space.catalog.load(tx).await?.place(self.db);
+        let gone = || StoreError::Unavailable("the database catalog has not been read yet".into());
+        Ok(place.ok_or_else(gone)?.prefix)
+    }
+
+    /// The first of the keys that has something, and how many elements.
+    async fn seen<'a>(
+        &self,
+        s: &Scope<'_>,
+        keys: impl Iterator<Item = &'a Bytes> + Clone,
+    ) -> Result<Option<(&'a Bytes, u64)>> {
+        let slots = try_join_all(keys.clone().map(|key| object::open(s, key, Read::Snapshot))).await?;
+        for (slot, key) in slots.iter().zip(keys) {
+            let value = slot.record().map(|record| &record.value);
+            if let Some(value) = value.filter(|value| Some(value.kind()) == kind_of(self.call.row)) {
+                return Ok(Some((key, value.len(s, Read::Snapshot).await?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether those before it have yet to look. They may not even have heard yet that a key has something: watches
+    /// of a cluster take a while. Then they hear it from this client.
+    async fn is_behind(&self, server: &Server) -> bool {
+        if self.ticket.is_behind() {
+            return true;
+        }
+        let keys = self.ticket.keys_of_others();
+        if keys.is_empty() {
+            return false;
+        }
+        let seen = async {
+            let tx = server.store.begin();
+            let prefix = self.prefix(server, &tx).await?;
+            Result::Ok(self.seen(&server.space.scope(&tx, prefix), keys.iter()).await?.map(|(key, _)| key))
+        };
+        // A store that does not answer says so to the call itself.
+        let Ok(Some(key)) = seen.await else { return false };
+        self.ticket.open(self.db, key);
+        self.ticket.is_behind()
+    }
+
+    /// Looks at the keys for which this client is responsible. None: none of them has anything, and the store watches
     /// them.
-    async fn find(&self, server: &Server) -> Result<bool> {
+    async fn find(&self, server: &Server) -> Result<Option<Invitation>> {
         let keys = self.ticket.open_keys();
         if keys.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let tx = server.store.begin();
-        let place = server.space.catalog.load(&tx).await?.place(self.db);
-        let gone = || StoreError::Unavailable("the database catalog has not been read yet".into());
-        let prefix = place.ok_or_else(gone)?.prefix;
-        let s = server.space.scope(&tx, prefix);
-        for open in &keys {
-            let slot = object::open(&s, &open.key, Read::Snapshot).await?;
-            if slot.record().is_some_and(|record| Some(record.value.kind()) == kind_of(self.call.row)) {
-                return Ok(true);
-            }
+        let prefix = self.prefix(server, &tx).await?;
+        let all = keys.iter().map(|open| &open.key);
+        if let Some((key, elements)) = self.seen(&server.space.scope(&tx, prefix), all).await? {
+            return Ok(Some(Invitation::of(key.clone(), elements)));
         }
         let watch = |open: Open| -> Result<_> {
             let watches = [tx.watch(&prefix.record(&open.key))?, tx.watch(&root::database(self.db))?];
@@ -255,6 +326,6 @@ impl Wait {
         for (open, watches) in watches {
             self.ticket.watched(self.db, open, watches);
         }
-        Ok(false)
+        Ok(None)
     }
 }

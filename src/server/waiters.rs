@@ -8,6 +8,9 @@
 //! So a change is never missed: the watch fires, which opens the key; the first waiter looks, and either takes what
 //! there is, or has the store watch again. If it takes something, or leaves in another way while the key is open, the
 //! next one looks. Who comes while a key is open waits until those before it have looked.
+//!
+//! One after the other, each would wait for a commit. So who sees several elements *invites* the next ones in the
+//! queue: they take without looking, each once the one before it is on its way, and share its commit.
 
 use crate::store::Watch;
 use bytes::Bytes;
@@ -76,9 +79,12 @@ fn fired(watches: &mut [Watch; 2], cx: &mut Context<'_>) -> Poll<()> {
     if watches.iter_mut().any(is_ready) { Poll::Ready(()) } else { Poll::Pending }
 }
 
-/// What a client that waits does, or how CLIENT UNBLOCK has ended that.
-const LOOKS_FIRST: u8 = 0;
-const LOOKS_AGAIN: u8 = 1;
+/// The most clients that are invited one after the other. Each looks for its place in the queue from its head.
+const MOST_INVITED: u64 = 64;
+
+/// What a client that waits does, or how CLIENT UNBLOCK has ended that: it can once the client has been asleep.
+const BEGINS: u8 = 0;
+const LOOKS: u8 = 1;
 const SLEEPS: u8 = 2;
 const TIMED_OUT: u8 = 3;
 const FAILED: u8 = 4;
@@ -88,9 +94,24 @@ const FAILED: u8 = 4;
 struct Waiter {
     keys: Vec<Key>,
     state: AtomicU8,
-    /// Whether it has looked at all of its keys.
+    /// Whether it has looked at all of its keys since it entered the queues.
     has_looked: AtomicBool,
+    invitation: Mutex<Option<Invitation>>,
     bell: Notify,
+}
+
+/// There is something to have at a key for a client, and for so many behind it in the key's queue.
+#[derive(Debug)]
+pub(crate) struct Invitation {
+    key: Bytes,
+    others: u64,
+}
+
+impl Invitation {
+    /// For the first of the queue, who sees so many elements at a key.
+    pub(crate) fn of(key: Bytes, elements: u64) -> Self {
+        Invitation { key, others: elements.saturating_sub(1).min(MOST_INVITED) }
+    }
 }
 
 /// How CLIENT UNBLOCK ends the waiting.
@@ -169,8 +190,9 @@ impl Waiters {
         let own = keys.iter().filter(|key| seen.insert(**key)).map(|key| (db, Bytes::copy_from_slice(key)));
         let waiter = Arc::new(Waiter {
             keys: own.collect(),
-            state: AtomicU8::new(LOOKS_FIRST),
+            state: AtomicU8::new(BEGINS),
             has_looked: AtomicBool::new(false),
+            invitation: Mutex::default(),
             bell: Notify::new(),
         });
         let mut state = self.0.lock();
@@ -185,7 +207,7 @@ impl Waiters {
         let state = self.0.lock();
         let Some(waiter) = state.clients.get(&client) else { return false };
         let to = if how == Unblock::TimedOut { TIMED_OUT } else { FAILED };
-        let waits = |now| (now == SLEEPS || now == LOOKS_AGAIN).then_some(to);
+        let waits = |now| (now == SLEEPS || now == LOOKS).then_some(to);
         let ended = waiter.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, waits).is_ok();
         if ended {
             waiter.bell.notify_one();
@@ -198,7 +220,7 @@ impl Waiters {
         self.0.lock().queues.len()
     }
 
-    /// Opens a key because a watch has fired.
+    /// Opens a key: it may have something.
     fn fire(&self, key: &Key) {
         if let Some(queue) = self.0.lock().queues.get_mut(key) {
             queue.open();
@@ -251,6 +273,24 @@ impl Ticket {
         self.waiter.has_looked.store(true, Ordering::Relaxed);
     }
 
+    /// The invitation that it has got.
+    pub(crate) fn invitation(&self) -> Option<Invitation> {
+        self.waiter.invitation.lock().take()
+    }
+
+    /// Passes an invitation on to the next one in the key's queue.
+    pub(crate) fn invite(&self, db: u8, Invitation { key, others }: Invitation) {
+        let Some(others) = others.checked_sub(1) else { return };
+        let key = (db, key);
+        let state = self.waiters.0.lock();
+        let queue = state.queues.get(&key).map(|queue| &queue.waiters).into_iter().flatten();
+        let is_me = |other: &&Arc<Waiter>| Arc::ptr_eq(other, &self.waiter);
+        if let Some(next) = queue.take(MOST_INVITED as usize).skip_while(|other| !is_me(other)).nth(1) {
+            *next.invitation.lock() = Some(Invitation { key: key.1, others });
+            next.bell.notify_one();
+        }
+    }
+
     /// Whether those before it have yet to look. If so, it is called once they have.
     pub(crate) fn is_behind(&self) -> bool {
         let mut state = self.waiters.0.lock();
@@ -261,6 +301,19 @@ impl Ticket {
             }
         }
         is_behind
+    }
+
+    /// The keys for which others are responsible.
+    pub(crate) fn keys_of_others(&self) -> Vec<Bytes> {
+        let state = self.waiters.0.lock();
+        let is_anothers =
+            |key: &&Key| state.queues.get(*key).is_some_and(|queue| !queue.is_first(&self.waiter));
+        self.waiter.keys.iter().filter(is_anothers).map(|key| key.1.clone()).collect()
+    }
+
+    /// Opens a key that has something, although no watch has fired yet.
+    pub(crate) fn open(&self, db: u8, key: &Bytes) {
+        self.waiters.fire(&(db, key.clone()));
     }
 
     /// The open keys for which it is responsible: it must look, and call [`Ticket::watched`] or leave.
@@ -301,8 +354,8 @@ impl Ticket {
 
     /// Marks the client as looking, unless CLIENT UNBLOCK has ended its waiting.
     pub(crate) fn wake(&self) -> Option<Unblock> {
-        let is_new = self.waiter.state.load(Ordering::Acquire) == LOOKS_FIRST;
-        self.turn_to(if is_new { LOOKS_FIRST } else { LOOKS_AGAIN })
+        let is_new = self.waiter.state.load(Ordering::Acquire) == BEGINS;
+        self.turn_to(if is_new { BEGINS } else { LOOKS })
     }
 
     /// Whether CLIENT UNBLOCK has ended its waiting.

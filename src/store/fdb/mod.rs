@@ -91,6 +91,9 @@ impl Drop for Core {
     }
 }
 
+/// The watches that a server may have: as many as the client library allows. Each key that a client waits for takes two.
+const MOST_WATCHES: i32 = 1_000_000;
+
 #[derive(Default)]
 struct Counters {
     read_versions: AtomicU64,
@@ -121,7 +124,11 @@ impl FdbClient {
             file.ok_or_else(|| StoreError::Unavailable("the cluster file's path is not UTF-8".into()))?;
         let database = Database::from_path(file).map_err(unavailable)?;
         let millis = i32::try_from(options.timeout.as_millis()).unwrap_or(i32::MAX);
-        for option in [DatabaseOption::TransactionTimeout(millis), DatabaseOption::TransactionRetryLimit(0)] {
+        for option in [
+            DatabaseOption::TransactionTimeout(millis),
+            DatabaseOption::TransactionRetryLimit(0),
+            DatabaseOption::MaxWatches(MOST_WATCHES),
+        ] {
             database.set_option(option).map_err(unavailable)?;
         }
         Ok(FdbClient { database: Arc::new(database), options })

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod many;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::collections::BTreeSet;
@@ -173,7 +175,7 @@ fn who_waits_longest_is_served_first() {
         admin.line(&format!("RPUSH k {n}"));
         // Whoever comes now is behind the others.
         let mut late = tern.client();
-        assert_eq!(late.line("BLPOP k 0.001"), nil(), "{n}");
+        assert_eq!(late.line("BLPOP k 0.1"), nil(), "{n}");
     }
     let all: Vec<String> = (6..20).map(|n| n.to_string()).collect();
     admin.run(&["RPUSH", "k"].into_iter().chain(all.iter().map(String::as_str)).collect::<Vec<_>>());
@@ -368,7 +370,8 @@ fn what_is_there_is_taken_at_once() {
     let mut argv = vec!["BLPOP"];
     argv.extend(many.iter().map(String::as_str));
     argv.push("0");
-    assert_eq!(text(&client.run(&argv).value), "ERR a command can wait for at most 4096 keys");
+    let refused = text(&client.run(&argv).value);
+    assert!(refused.starts_with("ERR a command can wait for at most 4096 keys: "), "{refused}");
     argv[4000] = "k";
     client.line("RPUSH k a");
     assert_eq!(client.run(&argv).value, bulks(&["k", "a"]));
@@ -544,55 +547,5 @@ fn each_element_is_handed_out_once() {
     let mut admin = tern.client();
     assert_eq!(admin.line("EXISTS q0 q1 q2 taken"), Value::Int(0));
     assert_eq!(taken.seen.into_inner().unwrap().len(), 3 * EACH);
-    wait_for_blocked(&mut admin, 0);
-}
-
-/// Processor time that a process has used, in steps of 10 ms.
-fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(ticks * 10)
-}
-
-/// 2000 clients wait, on one key and on keys of their own: without work, and without a share in the pushes to others.
-#[test]
-fn those_who_wait_cost_little() {
-    const EACH: usize = 1000;
-    let tern = server();
-    let mut admin = tern.client();
-    let before = tern.resident();
-    let mut waiters: Vec<Client> = (0..2 * EACH).map(|_| tern.client()).collect();
-    // The server has accepted all of them.
-    waiters.iter_mut().for_each(|waiter| drop(waiter.line("PING")));
-    let idle = tern.resident().saturating_sub(before) / (2 * EACH);
-    for (n, waiter) in waiters.iter_mut().enumerate() {
-        let line = if n < EACH { "BLPOP all 0".to_owned() } else { format!("BLPOP own:{n} 0") };
-        begin(waiter, &line);
-    }
-    wait_for_blocked(&mut admin, 2 * EACH);
-    let each = tern.resident().saturating_sub(before) / (2 * EACH);
-    let since = processor_time(tern.pid());
-    std::thread::sleep(Duration::from_secs(1));
-    let used = processor_time(tern.pid()).saturating_sub(since);
-    support::say(&format!(
-        "waiting: {each} bytes a waiting client, {idle} an idle one; {used:?} a second for 2000"
-    ));
-    assert!(each < 24_000 && each < idle + 5000, "{each} bytes a client, {idle} an idle one");
-    assert!(used < Duration::from_millis(200), "{used:?} in a second");
-    // They came on connections of their own, so that nobody knows in which order.
-    let since = Instant::now();
-    (0..EACH).for_each(|n| drop(admin.line(&format!("RPUSH all {n}"))));
-    let got: BTreeSet<String> =
-        waiters[..EACH].iter_mut().map(|w| text(&answer(w).items().unwrap()[1])).collect();
-    assert_eq!(got.len(), EACH);
-    let took = since.elapsed();
-    for (n, waiter) in waiters.iter_mut().enumerate().skip(EACH) {
-        admin.line(&format!("RPUSH own:{n} {n}"));
-        assert_eq!(answer(waiter), bulks(&[&format!("own:{n}"), &n.to_string()]));
-    }
-    support::say(&format!(
-        "waiting: {EACH} hand-overs in {took:?}, with the others waiting for the same key"
-    ));
     wait_for_blocked(&mut admin, 0);
 }

@@ -1,0 +1,90 @@
+//! Many clients wait: what they cost, and what serving them costs.
+
+use super::support::server::tern;
+use super::support::{self, resp::Client, resp::Value};
+use super::{answer, begin, bulks, server, text, wait_for_blocked};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Who waits for a key is served in order, however many elements come at once; and they share commits, which take a
+/// disk's time each.
+#[test]
+fn those_who_are_served_together_share_commits() {
+    const MANY: usize = 200;
+    let tern = tern(&["--appendfsync", "always"]);
+    let mut admin = tern.client();
+    let commits = |admin: &mut Client| {
+        let info = text(&admin.line("INFO tern"));
+        let line = info.lines().find_map(|line| line.strip_prefix("store_commits:")).unwrap();
+        line.parse::<usize>().unwrap()
+    };
+    let mut waiters: Vec<Client> = (0..MANY).map(|_| tern.client()).collect();
+    for round in 0..5 {
+        for (n, waiter) in waiters.iter_mut().enumerate() {
+            begin(waiter, "BLPOP none k 0");
+            wait_for_blocked(&mut admin, n + 1);
+        }
+        let before = commits(&mut admin);
+        let words: Vec<String> = (0..MANY).map(|n| n.to_string()).collect();
+        admin.line(&format!("RPUSH k {}", words.join(" ")));
+        for (n, waiter) in waiters.iter_mut().enumerate() {
+            assert_eq!(answer(waiter), bulks(&["k", &words[n]]), "round {round}");
+        }
+        let used = commits(&mut admin) - before;
+        support::say(&format!("waiting: {MANY} elements for {MANY} clients took {used} commits"));
+        assert!(used < MANY / 2, "{used} commits");
+        assert_eq!(admin.line("EXISTS k"), Value::Int(0));
+    }
+}
+
+/// Processor time that a process has used, in steps of 10 ms.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+/// 2000 clients wait, on one key and on keys of their own: without work, and without a share in the pushes to others.
+#[test]
+fn those_who_wait_cost_little() {
+    const EACH: usize = 1000;
+    let tern = server();
+    let mut admin = tern.client();
+    let before = tern.resident();
+    let mut waiters: Vec<Client> = (0..2 * EACH).map(|_| tern.client()).collect();
+    // The server has accepted all of them.
+    waiters.iter_mut().for_each(|waiter| drop(waiter.line("PING")));
+    let idle = tern.resident().saturating_sub(before) / (2 * EACH);
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        let line = if n < EACH { "BLPOP all 0".to_owned() } else { format!("BLPOP own:{n} 0") };
+        begin(waiter, &line);
+    }
+    wait_for_blocked(&mut admin, 2 * EACH);
+    let each = tern.resident().saturating_sub(before) / (2 * EACH);
+    let since = processor_time(tern.pid());
+    std::thread::sleep(Duration::from_secs(1));
+    let used = processor_time(tern.pid()).saturating_sub(since);
+    support::say(&format!(
+        "waiting: {each} bytes a waiting client, {idle} an idle one; {used:?} a second for 2000"
+    ));
+    // FoundationDB's client takes several kB for a watch, of which each key has two.
+    let more = if support::fdb_cluster::wanted() { 20_000 } else { 5000 };
+    assert!(each < 20_000 + more && each < idle + more, "{each} bytes a client, {idle} an idle one");
+    assert!(used < Duration::from_millis(200), "{used:?} in a second");
+    // They came on connections of their own, so that nobody knows in which order.
+    let since = Instant::now();
+    (0..EACH).for_each(|n| drop(admin.line(&format!("RPUSH all {n}"))));
+    let got: BTreeSet<String> =
+        waiters[..EACH].iter_mut().map(|w| text(&answer(w).items().unwrap()[1])).collect();
+    assert_eq!(got.len(), EACH);
+    let took = since.elapsed();
+    for (n, waiter) in waiters.iter_mut().enumerate().skip(EACH) {
+        admin.line(&format!("RPUSH own:{n} {n}"));
+        assert_eq!(answer(waiter), bulks(&[&format!("own:{n}"), &n.to_string()]));
+    }
+    support::say(&format!(
+        "waiting: {EACH} hand-overs in {took:?}, with the others waiting for the same key"
+    ));
+    wait_for_blocked(&mut admin, 0);
+}
