@@ -16,6 +16,7 @@ pub(crate) mod lease;
 pub mod list;
 pub(crate) mod memo;
 pub mod object;
+mod pieces;
 pub mod prebuilt;
 pub mod record;
 pub mod set;

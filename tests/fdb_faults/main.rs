@@ -193,9 +193,10 @@ fn slowest_event(events: &[Event]) -> Option<&Event> {
     events.iter().filter(|e| !matches!(e.op, Op::Once(..))).max_by_key(|e| e.end - e.start)
 }
 
-/// A client gets its answer or error in time.
+/// A client gets its answer or error in time: within store-timeout and an eighth; as late again if it has waited for a
+/// fence, whose holder got no answer for as long.
 fn assert_in_time(events: &[Event]) {
-    assert!(slowest(events) < TIMEOUT * 2, "too late: {:?}", slowest_event(events));
+    assert!(slowest(events) < TIMEOUT / 4 * 9, "too late: {:?}", slowest_event(events));
 }
 
 fn report(events: &[Event], faults: &Faults, recovered: &str, gap: Duration) {
@@ -211,9 +212,9 @@ fn report(events: &[Event], faults: &Faults, recovered: &str, gap: Duration) {
     for (name, [done, unknown, refused]) in KINDS.iter().zip(counts) {
         say(&format!("  {name:<10} {done:>6} done {unknown:>4} unknown {refused:>4} refused"));
     }
-    let longest = slowest(events);
+    let (longest, which) = (slowest(events), slowest_event(events).map(|e| (&e.op, &e.outcome)));
     say(&format!(
-        "  {} commands; {faults:?}; nothing was done for {gap:.1?} at most, the slowest command took {longest:.1?}; \
+        "  {} commands; {faults:?}; nothing was done for {gap:.1?} at most, the slowest command took {longest:.1?} ({which:?}); \
          after the last fault: {recovered}",
         events.len()
     ));

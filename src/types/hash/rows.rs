@@ -22,6 +22,7 @@ use crate::keyspace::keys::{FieldRow, MAX_FIELD, Oid, Prefix};
 use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
 use crate::types::object::Count;
+use crate::types::pieces;
 use crate::types::string::{INLINE_MAX, PIECE};
 use bytes::{BufMut, Bytes};
 use std::borrow::Cow;
@@ -172,22 +173,7 @@ pub(super) async fn value(tx: &Tx, db: Prefix, oid: Oid, held: Held) -> Result<B
         Content::Inline(value) => return Ok(value),
         Content::Pieces { len, number } => (len, number),
     };
-    let (mut begin, mut out) = (db.field_pieces(oid, number), Vec::new());
-    let end = prefix_end(&begin);
-    loop {
-        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        page.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
-        tokio::task::yield_now().await;
-    }
-    if out.len() as u64 != len {
-        return Err(StoreError::Corrupt("a long value of a hash lacks pieces".into()).into());
-    }
-    Ok(out.into())
+    pieces::read(tx, db.field_pieces(oid, number), len).await
 }
 
 /// What [`put`] does to the number of fields.

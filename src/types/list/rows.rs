@@ -14,7 +14,8 @@
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{ElementRow, Oid, Prefix};
-use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Tx, prefix_end};
+use crate::types::pieces;
 use crate::types::string::{INLINE_MAX, PIECE};
 use bytes::{BufMut, Bytes};
 use tokio::task::coop::consume_budget;
@@ -169,22 +170,7 @@ pub(super) async fn value(tx: &Tx, db: Prefix, oid: Oid, held: Held) -> Result<B
         Held::Inline(element) => return Ok(element),
         Held::Pieces { len, number } => (len, number),
     };
-    let (mut begin, mut out) = (db.element_pieces(oid, number), Vec::new());
-    let end = prefix_end(&begin);
-    loop {
-        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        page.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
-        tokio::task::yield_now().await;
-    }
-    if out.len() as u64 != len {
-        return Err(StoreError::Corrupt("a long element of a list lacks pieces".into()).into());
-    }
-    Ok(out.into())
+    pieces::read(tx, db.element_pieces(oid, number), len).await
 }
 
 /// The rows of an element. `number`: a fresh one, for a long element.
