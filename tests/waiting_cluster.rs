@@ -35,7 +35,7 @@ async fn wait(c: &Cluster, n: usize, line: &str, over: &AtomicBool) -> Option<Re
     let mut client = ClientState::new(Default::default(), true);
     let mut waiting = Wait::new(&member.server, &client, units::call(units::words(line)), None);
     loop {
-        if let Some(reply) = waiting.go_on(&member.exec, &mut client).await {
+        if let Some(reply) = waiting.go_on(&member.exec, &mut client, false).await {
             return Some(reply);
         }
         while tokio::time::timeout(Duration::from_millis(50), waiting.called(&member.server, || None))

@@ -13,8 +13,9 @@
 //! in the same order, and share its commit.
 //!
 //! First come, first served, among the clients of one server that wait for a key. A push is answered before who waits has
-//! run its call, so a client that does not wait may be faster; so may one that has waited for other keys as well, and
-//! whose turn it is there. Servers of a cluster look at the same time.
+//! run its call, so a client that does not wait may be faster. So may one that begins to wait while the push commits,
+//! one whose time ends, and one that has waited for other keys as well, and whose turn it is there. Servers of a
+//! cluster look at the same time.
 
 use super::unit::Unit;
 use super::{Done, Executor};
@@ -51,7 +52,8 @@ const TOO_MANY: ReplyError = ReplyError::new(
     "ERR a command can wait for at most 4096 keys: wait for the others on another connection",
 );
 
-/// The type of value that a command waits for.
+/// The type of value that a command waits for. (With a second one, a key needs a queue for each: who waits for a list
+/// cannot tell who waits for something else that there is some.)
 fn kind_of(row: &Row) -> Option<Kind> {
     match row.group {
         Group::List => Some(Kind::List),
@@ -79,6 +81,8 @@ pub struct Wait {
     deadline: Option<Duration>,
     /// Whether it has been called and has not looked since.
     is_called: AtomicBool,
+    /// Whether the call has run: then it may end without running once more.
+    has_run: bool,
     /// Whether it names more keys than a call waits for: it looks once.
     has_too_many: bool,
     /// When the store began to watch its keys, and how often that ended at once, in vain.
@@ -96,8 +100,8 @@ impl Wait {
         }
         let ticket = server.waiters.enter(client.id, db, &keys);
         let deadline = timeout.map(|timeout| server.env.clock.monotonic().saturating_add(timeout));
-        let (is_called, watched_at, in_vain) = Default::default();
-        Wait { call, db, ticket, deadline, is_called, has_too_many, watched_at, in_vain }
+        let (is_called, has_run, watched_at, in_vain) = Default::default();
+        Wait { call, db, ticket, deadline, is_called, has_run, has_too_many, watched_at, in_vain }
     }
 
     /// The call.
@@ -116,9 +120,9 @@ impl Wait {
         is_late || self.ticket.is_unblocked()
     }
 
-    /// Whether [`Wait::go_on`] would run the call.
+    /// Whether [`Wait::go_on`] may run the call.
     pub(crate) fn may_run(&self, server: &Server) -> bool {
-        !self.is_over(server)
+        !(self.ticket.is_unblocked() || self.has_run && self.is_over(server))
     }
 
     /// Returns once [`Wait::go_on`] may have an answer. `held`: how long the call may not run (a pause). Cancel safe.
@@ -148,14 +152,20 @@ impl Wait {
         }
     }
 
-    /// The answer, if there is one by now. None: wait on. Not cancel safe: what was taken would be lost.
-    pub async fn go_on(&mut self, executor: &Executor, client: &mut ClientState) -> Option<Reply> {
+    /// The answer, if there is one by now. None: wait on. `is_held`: the call may not run (a pause). Not cancel safe:
+    /// what was taken would be lost.
+    pub async fn go_on(
+        &mut self,
+        executor: &Executor,
+        client: &mut ClientState,
+        is_held: bool,
+    ) -> Option<Reply> {
         self.is_called.store(false, Ordering::Relaxed);
         if let Some(how) = self.ticket.wake() {
             return Some(self.unblocked(executor, how));
         }
         let is_late = self.is_over(executor.server());
-        if is_late && self.ticket.has_looked() {
+        if is_late && (self.has_run || is_held) {
             return Some(self.unblocked(executor, Unblock::TimedOut));
         }
         if let Some(answer) = self.look(executor, client, is_late).await {
@@ -199,7 +209,7 @@ impl Wait {
         } else if invitation.is_none() && !is_late && self.is_behind(executor.server()).await {
             return None;
         }
-        let is_first = !self.ticket.has_looked();
+        let is_first = !std::mem::replace(&mut self.has_run, true);
         self.ticket.looks();
         let reply = {
             let mut run = pin!(self.run(executor, client, is_first));

@@ -10,7 +10,8 @@
 //! next one looks. Who comes while a key is open waits until those before it have looked.
 //!
 //! One after the other, each would wait for a commit. So who sees several elements *invites* the next ones in the
-//! queue: they take without looking, each once the one before it is on its way, and share its commit.
+//! queue, as long as their calls run in the same lane: they take without looking, each once the one before it is on
+//! its way, and share its commit.
 
 use crate::store::Watch;
 use bytes::Bytes;
@@ -164,15 +165,14 @@ impl State {
     }
 
     fn leave(&mut self, waiter: &Arc<Waiter>) {
+        // It is for this place in the queue.
+        *waiter.invitation.lock() = None;
         for key in &waiter.keys {
             let Entry::Occupied(mut entry) = self.queues.entry(key.clone()) else { continue };
             let queue = entry.get_mut();
             let was_first = queue.is_first(waiter);
-            if was_first {
-                queue.waiters.pop_front();
-            } else {
-                queue.waiters.retain(|other| !Arc::ptr_eq(other, waiter));
-            }
+            let at = queue.waiters.iter().position(|other| Arc::ptr_eq(other, waiter));
+            at.and_then(|at| queue.waiters.remove(at));
             if queue.waiters.is_empty() {
                 entry.remove();
             } else if was_first && queue.open {
@@ -220,7 +220,7 @@ impl Waiters {
         self.0.lock().queues.len()
     }
 
-    /// Opens a key: it may have something.
+    /// Opens a key because a watch has fired.
     fn fire(&self, key: &Key) {
         if let Some(queue) = self.0.lock().queues.get_mut(key) {
             queue.open();
@@ -278,14 +278,16 @@ impl Ticket {
         self.waiter.invitation.lock().take()
     }
 
-    /// Passes an invitation on to the next one in the key's queue.
+    /// Passes an invitation on to the next one in the key's queue, if its call runs in the same lane, which its first
+    /// key decides: in another one it could be faster.
     pub(crate) fn invite(&self, db: u8, Invitation { key, others }: Invitation) {
         let Some(others) = others.checked_sub(1) else { return };
         let key = (db, key);
         let state = self.waiters.0.lock();
         let queue = state.queues.get(&key).map(|queue| &queue.waiters).into_iter().flatten();
         let is_me = |other: &&Arc<Waiter>| Arc::ptr_eq(other, &self.waiter);
-        if let Some(next) = queue.take(MOST_INVITED as usize).skip_while(|other| !is_me(other)).nth(1) {
+        let next = queue.take(MOST_INVITED as usize).skip_while(|other| !is_me(other)).nth(1);
+        if let Some(next) = next.filter(|next| next.keys.first() == self.waiter.keys.first()) {
             *next.invitation.lock() = Some(Invitation { key: key.1, others });
             next.bell.notify_one();
         }
@@ -313,7 +315,11 @@ impl Ticket {
 
     /// Opens a key that has something, although no watch has fired yet.
     pub(crate) fn open(&self, db: u8, key: &Bytes) {
-        self.waiters.fire(&(db, key.clone()));
+        if let Some(queue) =
+            self.waiters.0.lock().queues.get_mut(&(db, key.clone())).filter(|queue| !queue.open)
+        {
+            queue.open();
+        }
     }
 
     /// The open keys for which it is responsible: it must look, and call [`Ticket::watched`] or leave.

@@ -40,13 +40,14 @@ impl Session {
     /// Returns once the waiting command may have its reply, and no pause holds it. Cancel safe.
     pub(crate) async fn called(&self) {
         let Some(Waiting { wait, .. }) = self.waiting.as_deref() else { return };
+        wait.called(self.executor.server(), || self.held(wait.call())).await;
+    }
+
+    /// How long a pause holds a waiting command, or until it is to be asked for again.
+    fn held(&self, call: &Call) -> Option<Duration> {
         let server = self.executor.server();
-        let held = || {
-            let (_, end) =
-                server.pause.now(&server.env.clock).filter(|(kind, _)| holds(*kind, wait.call()))?;
-            Some(end.saturating_sub(server.env.clock.monotonic()).min(LOOK))
-        };
-        wait.called(server, held).await;
+        let (_, end) = server.pause.now(&server.env.clock).filter(|(kind, _)| holds(*kind, call))?;
+        Some(end.saturating_sub(server.env.clock.monotonic()).min(LOOK))
     }
 
     /// Lets the turn of the waiting command pass while its connection is stuck: see [`Session::is_back`].
@@ -76,7 +77,8 @@ impl Session {
 
     async fn go_on(&mut self, mut waiting: Box<Waiting>) {
         let executor = self.executor.clone();
-        match waiting.wait.go_on(&executor, &mut self.client).await {
+        let is_held = self.held(waiting.call()).is_some();
+        match waiting.wait.go_on(&executor, &mut self.client, is_held).await {
             Some(reply) => self.end_waiting(&waiting, reply),
             None => {
                 self.client.handle.set_blocked(true);

@@ -157,7 +157,8 @@ fn what_is_no_list_wakes_nobody() {
 
 #[test]
 fn who_waits_longest_is_served_first() {
-    let tern = server();
+    // Calls that name other keys first run in other lanes.
+    let tern = tern(&["--appendfsync", "no", "--lanes", "4"]);
     let mut admin = tern.client();
     let mut waiters: Vec<Client> = (0..20).map(|_| tern.client()).collect();
     for (n, waiter) in waiters.iter_mut().enumerate() {
@@ -355,6 +356,34 @@ fn a_client_that_is_stuck_keeps_nobody() {
     (0..20).for_each(|_| assert!(matches!(answer(&mut stuck), Value::Push(_))));
     admin.line("RPUSH k b");
     assert_eq!(answer(&mut stuck), bulks(&["k", "b"]));
+}
+
+/// A client whose time ends after it was stuck takes nothing: a pause holds, and a right that was taken away is gone.
+#[test]
+fn a_client_that_was_stuck_takes_nothing_late() {
+    let tern = server();
+    let (mut admin, mut stuck) = (tern.client(), tern.client());
+    admin.line("CONFIG SET client-output-buffer-limit \"pubsub 0 0 0\"");
+    admin.line("ACL SETUSER worker on nopass ~* &* +@all");
+    for ends in [
+        &["MULTI", "CLIENT PAUSE 60000 WRITE", "RPUSH k a", "EXEC"][..],
+        &["ACL SETUSER worker -blpop", "RPUSH k a"],
+    ] {
+        stuck.line("HELLO 3 AUTH worker x");
+        stuck.line("SUBSCRIBE news");
+        begin(&mut stuck, "BLPOP k 1");
+        wait_for_blocked(&mut admin, 1);
+        let message = "m".repeat(1 << 20);
+        (0..20).for_each(|_| drop(admin.run(&["PUBLISH", "news", &message])));
+        std::thread::sleep(Duration::from_millis(200));
+        ends.iter().for_each(|line| drop(admin.line(line)));
+        (0..20).for_each(|_| assert!(matches!(answer(&mut stuck), Value::Push(_))));
+        let got = answer(&mut stuck);
+        assert!(got == Value::Nil(b'_') || got.is_error(), "{ends:?}: {got:?}");
+        admin.line("CLIENT UNPAUSE");
+        assert_eq!(admin.line("LLEN k"), Value::Int(1), "{ends:?}");
+        admin.line("DEL k");
+    }
 }
 
 /// Whoever asks for what is there gets it, whatever the time.
