@@ -3,7 +3,7 @@
 use crate::generate::Argv;
 use crate::large;
 use crate::support::rng::Rng;
-use crate::words::{DIGESTS, GLOBS, HOSTILE, KEYS, MEMBERS, PAYLOADS, VALUES, WORDS};
+use crate::words::{DIGESTS, GLOBS, HOSTILE, KEYS, LISTED, MEMBERS, PAYLOADS, VALUES, WORDS};
 
 /// Appends one argument of a kind.
 pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
@@ -48,7 +48,7 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'c' => fixed(rng, &[b"abc", b"", b"-1", b"1.5", b"99999999999999999999999", b"0 ", b" 0"]),
         b'g' => fixed(rng, GLOBS),
         b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"list", b"nosuch"]),
-        b'L' => fixed(rng, &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"]),
+        b'L' => fixed(rng, LISTED),
         b'D' => fixed(rng, PAYLOADS),
         b'u' => fixed(
             rng,

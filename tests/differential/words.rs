@@ -1,5 +1,8 @@
 //! The words of random command lines: few, so that lines meet each other's keys, with odd ones among them.
 
+/// Patterns of names of commands: of those that both servers have.
+pub const LISTED: &[&[u8]] = &[b"ge[t]", b"sadd", b"nosuch*", b"sintercard", b"msetn?"];
+
 /// Names of keys.
 pub const KEYS: &[&[u8]] = &[
     b"a",
