@@ -239,16 +239,19 @@ impl Local {
     pub(crate) fn stats(&self) -> StoreStats {
         self.0.core.stats()
     }
-    /// Changes the sync policy. What was written under a laxer one is synced: at once for `Always`, in a second
-    /// for `EverySec`.
+    /// Changes the sync policy. What was written under the policy before is synced: in a second for `EverySec`,
+    /// at once for the others.
     pub fn set_fsync(&self, fsync: Fsync) {
         let core = &self.0.core;
-        core.fsync.store(fsync_code(fsync), Ordering::Release);
+        if core.fsync.swap(fsync_code(fsync), Ordering::AcqRel) == fsync_code(fsync) {
+            return;
+        }
         match fsync {
             // After an error the store is reopened: there is nobody to tell.
             Fsync::Always => drop(aside(|| self.sync())),
             Fsync::EverySec => core.unsynced.store(true, Ordering::Release),
-            Fsync::No => {}
+            // As the policy before has promised: from now on nobody syncs.
+            Fsync::No => drop(aside(|| self.sync())),
         }
     }
     /// Syncs what was written since the last sync. After an error the store is reopened.

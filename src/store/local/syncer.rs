@@ -5,6 +5,7 @@
 
 use super::engine::Engine;
 use super::{Core, reopen};
+use crate::store::Fsync;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -56,7 +57,8 @@ impl Core {
         };
         engine.note_manifest();
         self.begin_to_compact(&engine)?;
-        if self.unsynced.load(Ordering::Acquire) || engine.has_synced_more() {
+        let is_due = self.unsynced.load(Ordering::Acquire) || engine.has_synced_more();
+        if is_due && self.fsync() != Fsync::No {
             self.sync_logs(&engine)?;
         } else {
             engine.list_logs()?;
