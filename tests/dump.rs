@@ -16,6 +16,12 @@ const ZSET: &[u8] =
 const LIST: &[u8] =
     b"\x12\x01\x02\x0a\x0a\x00\x00\x00\x01\x00\x81a\x02\xff\x0a\x00\x09\xb9\xed\xf5\x94\xde\xd9\x95";
 
+/// Of redis-server 7.0: a stream of one entry.
+const STREAM: &[u8] =
+    b"\x13\x01\x10\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x01\x1d\x1d\x00\x00\x00\
+    \x0a\x00\x01\x01\x00\x01\x01\x01\x81\x66\x02\x00\x01\x02\x01\x00\x01\x00\x01\x81\x76\x02\x04\x01\
+    \xff\x01\x01\x01\x01\x01\x00\x00\x01\x00\x0a\x00\xff\x55\xab\x62\x6a\xc0\x35\xdb";
+
 async fn dump(rig: &mut Rig, key: &str) -> Bytes {
     match rig.line(&format!("DUMP {key}")).await {
         Reply::Bulk(payload) => payload,
@@ -190,6 +196,41 @@ async fn options() {
     assert_eq!(rig.line("GET k").await, bulk("hello"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sorted_sets_come_back() {
+    let mut rig = Rig::new().await;
+    let scores = ["-inf", "1", "-0", "0.1", "1e300", "5e-324", "-7.25", "inf"];
+    for (members, length, encoding) in [
+        (3, 8, "listpack"),
+        (128, 8, "listpack"),
+        (128, 60, "listpack"),
+        (129, 8, "skiplist"),
+        (2, 65, "skiplist"),
+        (2000, 2000, "skiplist"),
+        (60_000, 200, "skiplist"),
+    ] {
+        for first in (0..members).step_by(5000) {
+            let entries = (first..members.min(first + 5000))
+                .flat_map(|n| [scores[n % scores.len()].to_owned(), format!("{n:0length$}")]);
+            rig.run(&["ZADD".to_owned(), "k".into()].into_iter().chain(entries).collect::<Vec<_>>()).await;
+        }
+        let want = rig.line("ZRANGE k 0 -1 WITHSCORES").await;
+        let payload = dump(&mut rig, "k").await;
+        assert_eq!(restore(&mut rig, "copy", "0", &payload, &["REPLACE"]).await, Reply::Ok);
+        assert_eq!(rig.line("COPY k other REPLACE").await, Reply::Int(1));
+        for key in ["copy", "other"] {
+            assert!(rig.line(&format!("ZRANGE {key} 0 -1 WITHSCORES")).await == want, "{members} {length}");
+            assert_eq!(rig.line(&format!("OBJECT ENCODING {key}")).await, bulk(encoding));
+            let rank = rig.line(&format!("ZRANK {key} {:0length$}", members / 2)).await;
+            assert_eq!(rank, rig.line(&format!("ZRANK k {:0length$}", members / 2)).await);
+        }
+        rig.assert_sound().await;
+        rig.line("DEL k").await;
+    }
+    assert_eq!(restore(&mut rig, "k", "0", ZSET, &[]).await, Reply::Ok);
+    assert_eq!(rig.line("ZSCORE k a").await, Reply::Double(1.0));
+}
+
 #[tokio::test]
 async fn refused() {
     let mut rig = Rig::new().await;
@@ -208,9 +249,9 @@ async fn refused() {
         ("0", HELLO, &["FOO"], "ERR syntax error"),
         (
             "0",
-            ZSET,
+            STREAM,
             &[],
-            "ERR the payload holds a value of RDB type 17: this server supports only strings, sets, hashes and lists",
+            "ERR the payload holds a value of RDB type 19: this server supports only strings, sets, hashes, lists and sorted sets",
         ),
     ] {
         assert_eq!(error(&restore(&mut rig, "k", ttl, payload, options).await), want, "{ttl} {options:?}");

@@ -79,13 +79,14 @@ fn outcome(row: &Entry) -> String {
     parts.join("; ")
 }
 
-const GROUPS: [(&str, Group); 13] = [
+const GROUPS: [(&str, Group); 14] = [
     ("strings", Group::String),
     ("bitmaps", Group::Bitmap),
     ("HyperLogLogs", Group::HyperLogLog),
     ("sets", Group::Set),
     ("hashes", Group::Hash),
     ("lists", Group::List),
+    ("sorted sets", Group::SortedSet),
     ("keys", Group::Generic),
     ("transactions", Group::Transactions),
     ("connection", Group::Connection),

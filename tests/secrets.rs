@@ -190,9 +190,35 @@ const LINES: &[&str] = &[
     "TYPE k",
     "UNLINK k",
     "WATCH k",
+    "ZADD z 1 b",
+    "ZADD z NX CH 1 b",
+    "ZADD z INCR 1 a",
+    "ZCARD z",
+    "ZCOUNT z 41 41",
+    "ZINCRBY z 1 a",
+    "ZLEXCOUNT z [b [b",
+    "ZMSCORE z a b",
+    "ZPOPMAX z",
+    "ZPOPMIN z",
+    "ZRANDMEMBER z 5",
+    "ZRANGE z 0 -1",
+    "ZRANGEBYLEX z - +",
+    "ZRANGEBYSCORE z 41 41",
+    "ZRANK z b",
+    "ZREM z b",
+    "ZREMRANGEBYLEX z [b [b",
+    "ZREMRANGEBYRANK z 0 0",
+    "ZREMRANGEBYSCORE z 41 41",
+    "ZREVRANGE z 0 -1",
+    "ZREVRANGEBYLEX z + -",
+    "ZREVRANGEBYSCORE z 41 41",
+    "ZREVRANK z b",
+    "ZSCAN z 0",
+    "ZSCORE z a",
 ];
 
-/// What Redis also reveals with write permission only: whether a set has a member, a hash a field, or a list an element.
+/// What Redis also reveals with write permission only: whether a set has a
+/// member, a hash a field, or a list an element; and scores, by changing them.
 const REVEALED_BY_REDIS: &[&str] = &[
     "HDEL m b",
     "HEXISTS m b",
@@ -211,6 +237,12 @@ const REVEALED_BY_REDIS: &[&str] = &[
     "SADD s b",
     "SISMEMBER s b",
     "SREM s b",
+    "ZADD z 1 b",
+    "ZADD z NX CH 1 b",
+    "ZADD z INCR 1 a",
+    "ZREM z b",
+    "ZREMRANGEBYLEX z [b [b",
+    "ZREMRANGEBYSCORE z 41 41",
 ];
 
 #[test]
@@ -231,6 +263,7 @@ fn a_write_only_user_learns_no_value() {
                 &format!("PFADD h a {member}"),
                 &format!("HSET m f {value} {member} x"),
                 &format!("RPUSH l {value} {member}"),
+                &format!("ZADD z {value} a 50 {member}"),
             ] {
                 assert!(!admin.line(made).is_error());
             }

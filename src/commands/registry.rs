@@ -11,7 +11,7 @@ use super::set::algebra;
 use super::transactions::idempotent;
 use super::{
     bitmap, cluster, connection, generic, hash, hyperloglog, list, pubsub, scripting, server, set, string,
-    transactions,
+    transactions, zset,
 };
 
 /// All families.
@@ -36,6 +36,9 @@ const FAMILIES: &[&[Command]] = &[
     list::COMMANDS,
     list::MOVES,
     list::WAITING,
+    zset::COMMANDS,
+    zset::RANGES,
+    zset::DRAWS,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

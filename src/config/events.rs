@@ -22,6 +22,8 @@ impl Events {
     pub(crate) const SET: Events = Events(1 << 5);
     /// Hashes.
     pub(crate) const HASH: Events = Events(1 << 6);
+    /// Sorted sets.
+    pub(crate) const ZSET: Events = Events(1 << 7);
     /// A key was removed because it had expired.
     pub(crate) const EXPIRED: Events = Events(1 << 8);
     /// A command that reads did not find its key.
@@ -52,7 +54,7 @@ const LETTERS: [(char, Events); 14] = [
     ('l', Events::LIST),
     ('s', Events::SET),
     ('h', Events::HASH),
-    ('z', Events(1 << 7)),
+    ('z', Events::ZSET),
     ('x', Events::EXPIRED),
     ('e', Events(1 << 9)),
     ('t', Events(1 << 10)),

@@ -69,6 +69,8 @@ const OLDER_NAMES: &[(&str, &str)] = &[
     ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
     ("hash-max-ziplist-value", "hash-max-listpack-value"),
     ("list-max-ziplist-size", "list-max-listpack-size"),
+    ("zset-max-ziplist-entries", "zset-max-listpack-entries"),
+    ("zset-max-ziplist-value", "zset-max-listpack-value"),
 ];
 
 /// All options by name: those in the order of the file, then older names.
@@ -299,6 +301,11 @@ section "Data" "";
     hash_max_listpack_entries: usize = "hash-max-listpack-entries" "512" Runtime Int(0, i64::MAX);
     /// The longest field or value of such a hash, in bytes. `hash-max-ziplist-value` is the older name.
     hash_max_listpack_value: usize = "hash-max-listpack-value" "64" Runtime Int(0, i64::MAX);
+    /// The most members of a sorted set that is called a listpack, and stored inside its record as long as it has at
+    /// most 4096 bytes. `zset-max-ziplist-entries` is the older name.
+    zset_max_listpack_entries: usize = "zset-max-listpack-entries" "128" Runtime Int(0, i64::MAX);
+    /// The longest member of such a sorted set, in bytes. `zset-max-ziplist-value` is the older name.
+    zset_max_listpack_value: usize = "zset-max-listpack-value" "64" Runtime Int(0, i64::MAX);
     /// The largest list that is called a listpack, and stored inside its record as long as it has at most 4096 bytes:
     /// -1 to -5 for 4 to 64 KiB, or a number of elements. `list-max-ziplist-size` is the older name.
     list_max_listpack_size: i64 = "list-max-listpack-size" "-2" Runtime Int(i32::MIN as i64, INT);

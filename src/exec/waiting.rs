@@ -62,6 +62,7 @@ fn kind_of(row: &Row) -> Option<Kind> {
         | Group::HyperLogLog
         | Group::Set
         | Group::Hash
+        | Group::SortedSet
         | Group::Generic
         | Group::Connection
         | Group::Transactions

@@ -6,12 +6,15 @@
 
 mod elements;
 mod fields;
+mod ranked;
 
 use crate::store::prefix_end;
 use bytes::Bytes;
 pub use elements::ElementRow;
 pub use fields::FieldRow;
 pub(crate) use fields::MAX_FIELD;
+pub use ranked::RankedRow;
+pub(crate) use ranked::{MAX_RANKED, place};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
@@ -115,7 +118,7 @@ impl Prefix {
         k.extend_from_slice(&oid.0.to_be_bytes());
         k
     }
-    /// `<tag><oid>`: where an object's rows of one kind (`C`, `H`, `L`, `N` or `S`) begin.
+    /// `<tag><oid>`: where an object's rows of one kind (`C`, `H`, `L`, `N`, `R` or `S`) begin.
     pub fn object_rows(&self, tag: u8, oid: Oid) -> Vec<u8> {
         self.of_object(tag, oid, 0)
     }
@@ -123,7 +126,7 @@ impl Prefix {
     pub(crate) fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
         (self.key(tag, 0), self.key(tag + 1, 0))
     }
-    /// The object of a row (`C`, `H`, `L`, `N` or `S`).
+    /// The object of a row (`C`, `H`, `L`, `N`, `R` or `S`).
     pub fn decode_oid(&self, row: &[u8]) -> Option<Oid> {
         let at = usize::from(self.len) + 1;
         Some(Oid(u128::from_be_bytes(row.get(at..at + 16)?.try_into().ok()?)))

@@ -36,6 +36,9 @@
 //!   H <oid> 00 <hash><field>    -> value    a field of a hash                      types/hash/rows.rs
 //!   H <oid> 01 <number><n BE>   -> bytes    a piece of its long value
 //!   H <oid> 02 <ms BE><hash><field>         a field that expires                   types/hash/expiry.rs
+//!   R <oid> 00 <hash><member>   -> score    a member of a sorted set               types/zset/rows.rs
+//!   R <oid> 01 <score><member>  -> sign     a member by its score
+//!   R <oid> 02 <level><place>   -> i64 LE   members of a range                     types/zset/counts.rs
 //!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta
 //!   X <shard><ms BE><hash><key>             expiry index
 //!   Z <shard>                   -> i64 LE   number of keys

@@ -4,6 +4,7 @@
 pub mod acl;
 pub(crate) mod client;
 pub(crate) mod clients;
+pub(crate) mod doubles;
 pub mod glob;
 pub(crate) mod mailbox;
 pub(crate) mod monitor;

@@ -38,6 +38,7 @@ pub fn categories(row: &Entry) -> Vec<&'static str> {
         Group::Set => Some("set"),
         Group::Hash => Some("hash"),
         Group::List => Some("list"),
+        Group::SortedSet => Some("sortedset"),
         Group::Generic => Some("keyspace").filter(|_| !["set", "connection"].iter().any(named)),
         Group::Connection => Some("connection"),
         Group::Transactions => Some("transaction"),

@@ -34,6 +34,8 @@ pub enum Group {
     Hash,
     /// Lists.
     List,
+    /// Sorted sets.
+    SortedSet,
     /// Any key.
     Generic,
     /// Connection.

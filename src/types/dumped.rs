@@ -2,6 +2,7 @@
 //! that encode it.
 
 use super::string::Str;
+use super::zset::Entry;
 use bytes::Bytes;
 
 /// A field of a hash with its value, and when it expires: in milliseconds since the Unix epoch.
@@ -22,6 +23,8 @@ pub enum Dump {
     Fields(Vec<Field>),
     /// A list of these elements.
     List(Vec<Bytes>),
+    /// A sorted set of these members, in order.
+    Zset(Vec<Entry>),
     /// Redis' files have no format for the type.
     Nothing,
 }
@@ -39,4 +42,6 @@ pub enum Dumped {
     Fields(Vec<Field>),
     /// Elements, at least one.
     List(Vec<Bytes>),
+    /// Distinct members, at least one, in any order.
+    Zset(Vec<Entry>),
 }

@@ -8,6 +8,7 @@
 pub(crate) mod abacus;
 pub(crate) mod audit;
 pub(crate) mod contract;
+mod cursor;
 pub(crate) mod dumped;
 pub mod hash;
 pub mod hyperloglog;
@@ -21,6 +22,7 @@ pub mod prebuilt;
 pub mod record;
 pub mod set;
 pub mod string;
+pub mod zset;
 
 use crate::error::Result;
 use crate::keyspace::Scope;
@@ -37,6 +39,7 @@ types! {
     Set(set::SetRep),
     Hash(hash::HashRep),
     List(list::ListRep),
+    Zset(zset::ZsetRep),
     #[cfg(test)] Abacus(abacus::Abacus),
 }
 

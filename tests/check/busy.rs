@@ -22,7 +22,11 @@ fn random_line(rng: &mut Rng) -> Vec<String> {
         let one = |rng: &mut Rng| [member(rng), "v".repeat(rng.below(100))];
         (0..1 + rng.below(n)).flat_map(|_| one(rng)).collect::<Vec<_>>()
     };
-    match rng.below(20) {
+    let scored = |rng: &mut Rng, n: usize| {
+        let one = |rng: &mut Rng| [rng.below(1000).to_string(), member(rng)];
+        (0..1 + rng.below(n)).flat_map(|_| one(rng)).collect::<Vec<_>>()
+    };
+    match rng.below(24) {
         0..=2 => [words(format!("SADD {}", set(rng))), many(rng, 300)].concat(),
         3 | 4 => [words(format!("SADD {}", set(rng))), many(rng, 5)].concat(),
         5 => [words(format!("SREM {}", set(rng))), many(rng, 100)].concat(),
@@ -44,6 +48,10 @@ fn random_line(rng: &mut Rng) -> Vec<String> {
         16 => [words(format!("HDEL hash:{}", rng.below(3))), many(rng, 200)].concat(),
         17 => words(format!("HSET hash:{} long {}", rng.below(3), "v".repeat(rng.below(90_000)))),
         18 => words(format!("COPY hash:{} hash:{} REPLACE", rng.below(3), rng.below(3))),
+        19 => [words(format!("ZADD zset:{}", rng.below(3))), scored(rng, 200)].concat(),
+        20 => [words(format!("ZREM zset:{}", rng.below(3))), many(rng, 200)].concat(),
+        21 => words(format!("ZPOPMIN zset:{} {}", rng.below(3), rng.below(100))),
+        22 => words(format!("COPY zset:{} zset:{} REPLACE", rng.below(3), rng.below(3))),
         _ => words(if rng.below(20) == 0 {
             "FLUSHDB".into()
         } else {

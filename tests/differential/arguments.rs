@@ -16,6 +16,14 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'q' => fixed(rng, &[b"hash1", b"hash2", b"hash3", b"a"]),
         b'l' if rng.one_in(6) => fixed(rng, KEYS),
         b'l' => fixed(rng, &[b"list1", b"list2", b"list3", b"a"]),
+        b'z' if rng.one_in(6) => fixed(rng, KEYS),
+        b'z' => fixed(rng, &[b"zset1", b"zset2", b"zset3", b"a"]),
+        b'Z' => fixed(rng, &[b"names1", b"names2"]),
+        b'r' => score(rng),
+        b'Q' if rng.one_in(3) => [b"(".to_vec(), end(rng)].concat(),
+        b'Q' => end(rng),
+        b'X' => name(rng),
+        b'W' => return many_entries(rng, argv),
         b'v' if rng.one_in(8) => number(rng),
         b'v' => fixed(rng, VALUES),
         b'm' if rng.one_in(4) => rng.below(40).to_string().into_bytes(),
@@ -47,7 +55,7 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'e' => fixed(rng, &[b"i8", b"u8", b"i64", b"u63", b"u1", b"i1", b"i5", b"u17", b"i33", b"u32"]),
         b'c' => fixed(rng, &[b"abc", b"", b"-1", b"1.5", b"99999999999999999999999", b"0 ", b" 0"]),
         b'g' => fixed(rng, GLOBS),
-        b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"list", b"nosuch"]),
+        b't' => fixed(rng, &[b"string", b"set", b"SET", b"hash", b"list", b"zset", b"nosuch"]),
         b'L' => fixed(rng, LISTED),
         b'D' => fixed(rng, PAYLOADS),
         b'u' => fixed(
@@ -90,6 +98,48 @@ fn float(rng: &mut Rng) -> Vec<u8> {
         .into(),
     };
     text.into_bytes()
+}
+
+fn score(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(16) {
+        0 => float(rng),
+        1 => number(rng),
+        2 => rng.pick(HOSTILE).to_vec(),
+        3 => {
+            let odd: &[&[u8]] =
+                &[b"inf", b"-inf", b"+inf", b"nan", b"-0", b"1e400", b"0x10", b"1e-320", b"+3"];
+            rng.pick(odd).to_vec()
+        }
+        4..8 => format!("{}.{}", rng.below(4), [5, 25, 1][rng.below(3)]).into_bytes(),
+        _ => (rng.below(12) as i64 - 4).to_string().into_bytes(),
+    }
+}
+
+/// An end of a range of scores that all versions of Redis read in the same way.
+fn end(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(10) {
+        0 => rng.pick(&[b"inf" as &[u8], b"-inf", b"+inf", b"nan", b"abc", b"1e400", b"-0", b"1 "]).to_vec(),
+        1..4 => format!("{}.{}", rng.below(4), [5, 25, 1][rng.below(3)]).into_bytes(),
+        _ => (rng.below(12) as i64 - 4).to_string().into_bytes(),
+    }
+}
+
+/// An end of a range of names.
+fn name(rng: &mut Rng) -> Vec<u8> {
+    match rng.below(8) {
+        0 => b"-".to_vec(),
+        1 => b"+".to_vec(),
+        2 => rng.pick(MEMBERS).to_vec(),
+        n => [if n % 2 == 0 { b"[" as &[u8] } else { b"(" }, rng.pick(MEMBERS)].concat(),
+    }
+}
+
+fn many_entries(rng: &mut Rng, argv: &mut Argv) {
+    let mut members = Argv::new();
+    many_members(rng, &mut members);
+    let of = 1 + rng.below(50);
+    let entry = |(n, member): (usize, Vec<u8>)| [(n % of).to_string().into_bytes(), member];
+    argv.extend(members.into_iter().enumerate().flat_map(entry));
 }
 
 fn small(rng: &mut Rng) -> Vec<u8> {

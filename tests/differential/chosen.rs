@@ -1,9 +1,10 @@
-//! Replies that the server chooses: SPOP, SRANDMEMBER, HRANDFIELD, RANDOMKEY, pages of SCAN, SSCAN and HSCAN;
-//! and DBSIZE, which may count expired keys.
+//! Replies that the server chooses: SPOP, SRANDMEMBER, HRANDFIELD, ZRANDMEMBER, RANDOMKEY, pages of SCAN, SSCAN,
+//! HSCAN and ZSCAN; and DBSIZE, which may count expired keys.
 //!
 //! In a transaction, redis-server runs [`lines`] in place of the line in the same EXEC, and [`is_valid`]
 //! checks Tern's reply by their replies. They also remove what Tern popped, so later replies can be compared.
 
+use crate::differences::number;
 use crate::generate::{Argv, Kind};
 use crate::run::members;
 use crate::support::resp::Value;
@@ -15,7 +16,7 @@ const ALL: &str = "10000000";
 const NOBODY: &str = "a key that is never made";
 /// A member, a key, or a field with its value if the line asks for values.
 pub type Element = (Vec<u8>, Option<Vec<u8>>);
-/// The number of elements that SSCAN and HSCAN may return at once because the value has a small form.
+/// The number of elements that SSCAN, HSCAN and ZSCAN may return at once because the value has a small form.
 const SMALL: usize = 512;
 
 /// The lines that redis-server runs in place of `argv`, to which Tern has answered `tern`.
@@ -81,7 +82,7 @@ pub fn is_valid(kind: Kind, argv: &Argv, redis: &[Value], tern: &Value, typed: b
     }
 }
 
-/// Whether a page of Tern's may have this length. SCAN never returns more than COUNT; SSCAN and HSCAN neither,
+/// Whether a page of Tern's may have this length. SCAN never returns more than COUNT; the others neither,
 /// except for small values.
 pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
     let options = &argv[place(argv) + 1..];
@@ -98,7 +99,7 @@ pub fn page_fits(argv: &Argv, cursor: &[u8], length: usize) -> bool {
         && (ended || word("MATCH").is_some() || length == count)
 }
 
-/// The position of the cursor in a line of SCAN, SSCAN or HSCAN.
+/// The position of the cursor in a line of SCAN or its relatives.
 pub fn place(argv: &Argv) -> usize {
     if argv[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 }
 }
@@ -117,7 +118,10 @@ pub fn page(argv: &Argv, value: &Value) -> Option<(Vec<u8>, Vec<Element>)> {
 /// The elements of a reply, or of a page.
 pub fn elements(argv: &Argv, value: &Value) -> Option<Vec<Element>> {
     let named = |name: &str| argv[0].eq_ignore_ascii_case(name.as_bytes());
-    if !(named("HSCAN") || named("HRANDFIELD") && argv.len() > 3) {
+    let scored = argv.len() > 3;
+    let has_pairs =
+        named("HSCAN") || named("ZSCAN") || (named("HRANDFIELD") || named("ZRANDMEMBER")) && scored;
+    if !has_pairs {
         return Some(members(value)?.into_iter().map(|name| (name, None)).collect());
     }
     let items = value.items()?;
@@ -125,7 +129,12 @@ pub fn elements(argv: &Argv, value: &Value) -> Option<Vec<Element>> {
         Some(Value::Array(_)) => items.iter().filter_map(Value::items).flatten().collect(),
         _ => items.iter().collect(),
     };
-    let pair = |pair: &[&Value]| Some((pair[0].bytes()?.to_vec(), Some(pair.get(1)?.bytes()?.to_vec())));
+    let is_score = named("ZSCAN") || named("ZRANDMEMBER");
+    let second = |value: &Value| match value {
+        value if is_score => Some(number(value)?.to_string().into_bytes()),
+        value => value.bytes().map(<[u8]>::to_vec),
+    };
+    let pair = |pair: &[&Value]| Some((pair[0].bytes()?.to_vec(), Some(second(pair.get(1)?)?)));
     flat.chunks(2).map(pair).collect()
 }
 
@@ -136,21 +145,28 @@ pub fn names(elements: &[Element]) -> Argv {
 
 /// The command whose reply tells, for [`are_there`], which of several elements a key has.
 pub fn checked_by(argv: &Argv) -> &'static str {
-    if argv[0].eq_ignore_ascii_case(b"HRANDFIELD") { "HMGET" } else { "SMISMEMBER" }
+    match argv[0].to_ascii_uppercase().as_slice() {
+        b"HRANDFIELD" => "HMGET",
+        b"ZRANDMEMBER" => "ZMSCORE",
+        _ => "SMISMEMBER",
+    }
 }
 
 /// Whether all elements are there, with their values.
 pub fn are_there(elements: &[Element], checked: &Value) -> bool {
     let is_there = |((_, value), found): (&Element, &Value)| match (value, found) {
-        (Some(value), Value::Bulk(found)) => value == found,
-        (None, found) => matches!(found, Value::Bulk(_) | Value::Int(1)),
+        (Some(value), Value::Bulk(text)) => {
+            value == text || number(found).is_some_and(|n| n.to_string().as_bytes() == value)
+        }
+        (Some(value), Value::Double(_)) => number(found).is_some_and(|n| n.to_string().as_bytes() == value),
+        (None, found) => matches!(found, Value::Bulk(_) | Value::Double(_) | Value::Int(1)),
         (Some(_), _) => false,
     };
     checked.items().is_some_and(|found| found.len() == elements.len())
         && elements.iter().zip(checked.items().unwrap_or_default()).all(is_there)
 }
 
-/// Whether SRANDMEMBER or HRANDFIELD may return an element twice.
+/// Whether SRANDMEMBER, HRANDFIELD or ZRANDMEMBER may return an element twice.
 pub fn may_repeat(argv: &Argv) -> bool {
     argv.get(2).is_some_and(|n| n.starts_with(b"-"))
 }

@@ -1,5 +1,6 @@
 //! DUMP here and RESTORE in redis-server, and the reverse: values arrive unchanged.
 
+use crate::differences::number;
 use crate::support::resp::{Client, text};
 use crate::support::rng::Rng;
 use crate::support::server::{redis, tern};
@@ -42,6 +43,9 @@ fn fill(client: &mut Client, rng: &mut Rng) -> Vec<String> {
         client.run(&[vec!["HSET".into(), key(name)], [words.clone(), words].concat()].concat());
         let pairs = (0..2 * count).map(|n| (n * n).to_string());
         client.run(&["HSET".into(), key(name)].into_iter().chain(pairs).collect::<Vec<_>>());
+        let scores = ["-inf", "1", "2", "0.1", "1e300", "5e-324", "-7.25", "inf"];
+        let entries = (0..count).flat_map(|n| [scores[n % scores.len()].to_owned(), format!("member {n}")]);
+        client.run(&["ZADD".into(), key(name)].into_iter().chain(entries).collect::<Vec<_>>());
     }
     keys
 }
@@ -53,9 +57,25 @@ fn content(client: &mut Client, key: &str) -> Vec<Vec<u8>> {
     }
     let (line, each) = match client.run(&["TYPE", key]).value.bytes() {
         Some(b"hash") => ("HGETALL", 2),
+        Some(b"zset") => ("ZRANGE", 2),
         _ => ("SMEMBERS", 1),
     };
-    let found = client.run(&[line, key]).value;
+    let found = match line {
+        "ZRANGE" => client.run(&[line, key, "0", "-1", "WITHSCORES"]).value,
+        _ => client.run(&[line, key]).value,
+    };
+    // 7.0 writes scores with 17 digits.
+    if let ("ZRANGE", Some(items)) = (line, found.items()) {
+        let (mut all, mut is_score) = (Vec::new(), false);
+        for item in items {
+            all.push(match number(item).filter(|_| is_score) {
+                Some(score) => score.to_string().into_bytes(),
+                None => item.bytes().unwrap().to_vec(),
+            });
+            is_score = !is_score;
+        }
+        return all;
+    }
     let items: Vec<Vec<u8>> = found.items().unwrap().iter().map(|m| m.bytes().unwrap().to_vec()).collect();
     let mut elements: Vec<Vec<Vec<u8>>> = items.chunks(each).map(<[_]>::to_vec).collect();
     elements.sort();

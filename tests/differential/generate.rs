@@ -23,11 +23,11 @@ pub type Argv = Vec<Vec<u8>>;
 pub enum Kind {
     /// Send it and compare the replies.
     Plain,
-    /// SCAN, SSCAN or HSCAN: follow the cursor to the end and compare the names found.
+    /// SCAN, SSCAN, HSCAN or ZSCAN: follow the cursor to the end and compare the names found.
     Scan,
     /// SPOP: check that it popped members, then make both sides equal.
     Pop,
-    /// SRANDMEMBER or HRANDFIELD: check that it returned elements.
+    /// SRANDMEMBER, HRANDFIELD or ZRANDMEMBER: check that it returned elements.
     Sample,
     /// RANDOMKEY: check that it returned a key.
     RandomKey,
@@ -231,6 +231,51 @@ pub const TEMPLATES: Templates = &[
     (3, "RENAME $q $q"),
     (2, "DUMP $q"),
     (2, "SORT $k ALPHA {BY hash*->a|BY *->1|GET hash*->a|GET *->b|GET hash*->}"),
+    (24, "ZADD $z ($r $m)+"),
+    (8, "ZADD $z {NX|XX|GT|LT|CH|INCR} ($r $m)+"),
+    (4, "ZADD $z {NX|XX|GT|LT|CH|INCR} $r $m"),
+    (6, "ZADD $z $W"),
+    (2, "ZADD $k $r $m"),
+    (10, "ZINCRBY $z $r $m"),
+    (10, "ZREM $z $m+"),
+    (2, "ZREM $z $B"),
+    (6, "ZCARD $z"),
+    (8, "ZSCORE $z $m"),
+    (6, "ZMSCORE $z $m+"),
+    (10, "ZRANK $z $m"),
+    (6, "ZREVRANK $z $m"),
+    (5, "ZPOPMIN $z"),
+    (3, "ZPOPMIN $z $n"),
+    (5, "ZPOPMAX $z"),
+    (3, "ZPOPMAX $z $n"),
+    (10, "ZCOUNT $z $Q $Q"),
+    (10, "ZRANGE $z $o $o {WITHSCORES|REV|LIMIT $n $n}"),
+    (8, "ZRANGE $z 0 -1 {WITHSCORES|REV}"),
+    (8, "ZRANGE $z $Q $Q BYSCORE {WITHSCORES|REV|LIMIT $n $n}"),
+    (6, "ZREVRANGE $z $o $o {WITHSCORES}"),
+    (8, "ZRANGEBYSCORE $z $Q $Q {WITHSCORES|LIMIT $n $n}"),
+    (6, "ZREVRANGEBYSCORE $z $Q $Q {WITHSCORES|LIMIT $n $n}"),
+    (4, "ZREMRANGEBYRANK $z $o $o"),
+    (4, "ZREMRANGEBYSCORE $z $Q $Q"),
+    (14, "ZADD $Z (0 $m)+"),
+    (6, "ZREM $Z $m+"),
+    (5, "ZLEXCOUNT $Z $X $X"),
+    (5, "ZRANGE $Z $X $X BYLEX {REV|LIMIT $n $n|WITHSCORES}"),
+    (5, "ZRANGEBYLEX $Z $X $X {LIMIT $n $n}"),
+    (5, "ZREVRANGEBYLEX $Z $X $X {LIMIT $n $n}"),
+    (3, "ZREMRANGEBYLEX $Z $X $X"),
+    (4, "ZRANDMEMBER $z"),
+    (6, "ZRANDMEMBER $z $n"),
+    (6, "ZRANDMEMBER $z $n WITHSCORES"),
+    (5, "ZSCAN $z 0 {MATCH $g|COUNT $n}"),
+    (2, "ZSCAN $z $c {MATCH $g|COUNT $n}"),
+    (3, "OBJECT ENCODING $z"),
+    (3, "DEL $z"),
+    (3, "COPY $z $z {REPLACE}"),
+    (3, "RENAME $z $z"),
+    (2, "DUMP $z"),
+    (3, "SORT $z ALPHA {DESC|LIMIT $n $n|STORE $l}"),
+    (2, "SORT $z BY nosort {DESC|GET #|LIMIT $n $n}"),
     (10, "DEL $k+"),
     (6, "UNLINK $k+"),
     (8, "EXISTS $k+"),
@@ -396,7 +441,9 @@ fn step(rng: &mut Rng, templates: Templates, conn: usize) -> Step {
     let weights = templates.iter().map(|(weight, _)| *weight);
     let (_, template) = templates[rng.weighted(weights)];
     let mut argv = expand(rng, template);
-    if rng.one_in(10) {
+    // Ranges of names are of no use where scores differ.
+    let is_by_name = argv.get(1).is_some_and(|key| key.starts_with(b"names"));
+    if rng.one_in(10) && !is_by_name {
         damage(rng, &mut argv);
         far_expiry(&mut argv);
         harmless(&mut argv);
@@ -411,9 +458,9 @@ fn step(rng: &mut Rng, templates: Templates, conn: usize) -> Step {
 /// How the driver handles a line.
 pub fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
     match argv[0].to_ascii_uppercase().as_slice() {
-        b"SCAN" | b"SSCAN" | b"HSCAN" => Kind::Scan,
+        b"SCAN" | b"SSCAN" | b"HSCAN" | b"ZSCAN" => Kind::Scan,
         b"SPOP" => Kind::Pop,
-        b"SRANDMEMBER" | b"HRANDFIELD" => Kind::Sample,
+        b"SRANDMEMBER" | b"HRANDFIELD" | b"ZRANDMEMBER" => Kind::Sample,
         b"RANDOMKEY" => Kind::RandomKey,
         b"DBSIZE" => Kind::Count,
         b"QUIT" => Kind::Quit,
@@ -479,6 +526,11 @@ fn harmless(argv: &mut Argv) {
             argv.iter_mut().skip(1).last().into_iter().for_each(briefly)
         }
         b"BLMPOP" => argv.iter_mut().skip(1).take(1).for_each(briefly),
+        // Since 7.2.
+        b"ZRANK" | b"ZREVRANK" => argv.truncate(3),
+        b"ZCOUNT" | b"ZRANGE" | b"ZRANGEBYSCORE" | b"ZREVRANGEBYSCORE" | b"ZREMRANGEBYSCORE" => {
+            argv.iter_mut().skip(2).for_each(decimal)
+        }
         // Refused by 7.0 alone: see `NEWER` in `table.rs`.
         b"COMMAND" if argv.len() == 3 && argv[1].starts_with(b"GETKEYS") => argv.push(b"a".to_vec()),
         b"COMMAND" => argv.iter_mut().skip(2).filter(|arg| *arg == b"*").for_each(|arg| arg.push(b'x')),
@@ -490,6 +542,16 @@ fn harmless(argv: &mut Argv) {
 fn briefly(timeout: &mut Vec<u8>) {
     if ![b"x" as &[u8], b"-1", b"abc", b""].contains(&&timeout[..]) {
         *timeout = b"0.001".to_vec();
+    }
+}
+
+/// An end of a range that all versions read: 7.0 takes the empty word, what follows a NUL, space in front and
+/// hexadecimal digits for numbers or their end, later versions do not.
+fn decimal(end: &mut Vec<u8>) {
+    let number = end.strip_prefix(b"(").unwrap_or(end);
+    let is_odd = number.contains(&0) || number.starts_with(b"0x");
+    if number.is_empty() || number[0].is_ascii_whitespace() || is_odd {
+        *end = b"0".to_vec();
     }
 }
 

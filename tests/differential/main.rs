@@ -132,7 +132,7 @@ fn conclude(
         say(&format!("MISMATCH ({times} times), TERN_SEED={seed}\n{text}"));
     }
     assert!(found.is_empty(), "{} mismatches; TERN_SEED={seed}\n{}", found.len(), tern.log());
-    if tally.lines >= 10_000 {
+    if tally.lines >= 20_000 {
         let missing: Vec<&str> = generate::covered(generate::TEMPLATES)
             .filter(|name| !tally.commands.contains_key(*name))
             .collect();

@@ -38,19 +38,27 @@ const WALKS: &[Walk] = &[
     Walk { line: "HSCAN walked 0", members: true, finds: |_| true },
     Walk { line: "HSCAN walked 0 COUNT 37", members: true, finds: |_| true },
     Walk { line: "HSCAN walked 0 MATCH *7 COUNT 25", members: true, finds: |n| n % 10 == 7 },
+    Walk { line: "ZSCAN walked 0", members: true, finds: |_| true },
+    Walk { line: "ZSCAN walked 0 COUNT 37", members: true, finds: |_| true },
+    Walk { line: "ZSCAN walked 0 MATCH *7 COUNT 25", members: true, finds: |n| n % 10 == 7 },
 ];
 
 impl Walk {
     fn write(&self, name: &str, n: usize) -> Argv {
         match (self.members, n % 3) {
             (true, _) if self.line.starts_with('H') => words(&format!("HSET walked {name} {n}")),
+            (true, _) if self.line.starts_with('Z') => words(&format!("ZADD walked {n} {name}")),
             (true, _) => words(&format!("SADD walked {name}")),
             (false, 0) => words(&format!("SADD {name} x")),
             (false, _) => words(&format!("SET {name} v")),
         }
     }
     fn remove(&self, name: &str) -> Argv {
-        let from = if self.line.starts_with('H') { "HDEL walked" } else { "SREM walked" };
+        let from = match self.line.as_bytes()[0] {
+            b'H' => "HDEL walked",
+            b'Z' => "ZREM walked",
+            _ => "SREM walked",
+        };
         words(&if self.members { format!("{from} {name}") } else { format!("DEL {name}") })
     }
     /// Fills both servers and walks over both in turn. Returns the names that each has found, with their

@@ -55,6 +55,7 @@ const SCRIPTS: &str = "refused; the flags skip_monitor and no_mandatory_keys wou
 
 /// Rows whose facts changed after the oracle's 7.0, with the change; or rows that Tern refuses.
 const NO_LONGER: &str = "no longer has the flag noscript";
+const WITHSCORE: &str = "the arity became -3: WITHSCORE";
 const NEWER: &[(&str, &str)] = &[
     ("migrate", "refused; the keys after KEYS are not reported"),
     ("eval", SCRIPTS),
@@ -63,6 +64,8 @@ const NEWER: &[(&str, &str)] = &[
     ("evalsha_ro", SCRIPTS),
     ("fcall", SCRIPTS),
     ("fcall_ro", SCRIPTS),
+    ("zrank", WITHSCORE),
+    ("zrevrank", WITHSCORE),
     ("wait", "the flag noscript became blocking"),
     ("blpop", NO_LONGER),
     ("brpop", NO_LONGER),

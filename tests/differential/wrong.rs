@@ -20,15 +20,23 @@ const LINES: u64 = 20;
 const SEED: u64 = 1;
 
 /// The state before each line: recreated after a line that may have changed it.
-const STATE: &[&str] =
-    &["RESET", "FLUSHALL", "SET s hello", "SET n 1", "SADD set a b 1", "HSET hash s 1 n x"];
+const STATE: &[&str] = &[
+    "RESET",
+    "FLUSHALL",
+    "SET s hello",
+    "SET n 1",
+    "SADD set a b 1",
+    "HSET hash s 1 n x",
+    "ZADD zset 1 s 2 n",
+];
 
-/// Arguments of any command. `s`, `n`, `set` and `hash` are keys; Redis prints text up to its first NUL.
+/// Arguments of any command. `s`, `n`, `set`, `hash` and `zset` are keys; Redis prints text up to its first NUL.
 const WORDS: &[&str] = &[
     "s",
     "n",
     "set",
     "hash",
+    "zset",
     "x",
     "",
     "0",
@@ -159,6 +167,11 @@ const EXCUSES: &[Excuse] = &[
         label: "b*",
         why: "a timeout that is too long is no longer called negative since 7.2",
         applies: |_, redis, tern| redis == "ERR timeout is negative" && tern == "ERR timeout is out of range",
+    },
+    Excuse {
+        label: "z*",
+        why: "ZRANK and ZREVRANK have had WITHSCORE since 7.2",
+        applies: |argv, redis, _| argv.len() > 3 && redis.starts_with("ERR wrong number of arguments for"),
     },
     Excuse {
         label: "client*",

@@ -68,6 +68,10 @@ const WORDS: &[&str] = &[
     "string",
     "set",
     "hash",
+    "z",
+    "bigz",
+    "(1",
+    "[m",
     "list",
     "LEFT",
     "RIGHT",
@@ -159,6 +163,7 @@ impl Asked {
             "SADD big 1 2 3",
             "HSET h k 1 s 2 big x",
             "RPUSH l k 1 s 2 big x",
+            "ZADD z 1 k 2 s -inf big",
         ] {
             self.rig.line(line).await;
         }
@@ -167,6 +172,9 @@ impl Asked {
         self.rig.run(&argv.into_iter().chain(pairs).collect::<Vec<String>>()).await;
         let elements = (0..large).map(|n| format!("m{n}"));
         let argv = ["RPUSH", "bigl"].map(String::from).into_iter().chain(elements);
+        self.rig.run(&argv.collect::<Vec<String>>()).await;
+        let entries = (0..large).flat_map(|n| [(n % 7).to_string(), format!("m{n}")]);
+        let argv = ["ZADD", "bigz"].map(String::from).into_iter().chain(entries);
         self.rig.run(&argv.collect::<Vec<String>>()).await;
         let many = (0..large).map(|n| format!("m{n}"));
         self.rig.run(&["SADD".into(), "big".into()].into_iter().chain(many).collect::<Vec<String>>()).await;

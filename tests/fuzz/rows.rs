@@ -78,6 +78,25 @@ const LINES: &[&str] = &[
     "COPY elements copied REPLACE",
     "DUMP elements",
     "SORT elements ALPHA",
+    "ZADD scored 3 c",
+    "ZRANGE scored 0 -1 WITHSCORES",
+    "ZADD ranked 7.5 new 1 member:3",
+    "ZINCRBY ranked 2 member:4",
+    "ZREM ranked member:5 nobody",
+    "ZSCORE ranked member:6",
+    "ZRANK ranked member:200",
+    "ZCOUNT ranked 10 20",
+    "ZRANGE ranked 100 -100",
+    "ZRANGEBYSCORE ranked 10 (20 WITHSCORES",
+    "ZRANGEBYLEX ranked [member [n",
+    "ZPOPMIN ranked 2",
+    "ZPOPMAX ranked",
+    "ZREMRANGEBYRANK ranked 5 9",
+    "ZRANDMEMBER ranked -3 WITHSCORES",
+    "ZSCAN ranked 0 COUNT 50",
+    "COPY ranked copied REPLACE",
+    "DUMP ranked",
+    "SORT ranked ALPHA",
     "PFCOUNT hll",
     "BITOP OR made long plain",
     "BITOP DIFF made long plain n",
@@ -115,8 +134,11 @@ async fn populated() -> Rig {
     let elements = (0..300).map(|n| format!("element:{n}"));
     rig.run(&["RPUSH".to_owned(), "elements".into()].into_iter().chain(elements).collect::<Vec<_>>()).await;
     rig.run(&["RPUSH", "elements", &"x".repeat(40_000), &"y".repeat(70_000)]).await;
+    let entries = (0..300).flat_map(|n| [(n / 3).to_string(), format!("member:{n}")]);
+    rig.run(&["ZADD".to_owned(), "ranked".into()].into_iter().chain(entries).collect::<Vec<_>>()).await;
     for line in [
         "RPUSH few a 7",
+        "ZADD scored 1 a -2.5 b",
         "HSET small a 1 number 7",
         "SADD words one two three",
         "SELECT 5",

@@ -156,6 +156,31 @@ const LINES: &[(usize, &str)] = &[
     (1, "BLMPOP 0.01 2 $t $t LEFT"),
     (2, "LMPOP 2 $t $t RIGHT COUNT 2"),
     (1, "DEL $t"),
+    (8, "ZADD $z $i $m $x $m"),
+    (2, "ZADD $z GT CH $i $m"),
+    (4, "ZINCRBY $z $i $m"),
+    (4, "ZREM $z $m*"),
+    (2, "ZCARD $z"),
+    (4, "ZSCORE $z $m"),
+    (2, "ZMSCORE $z $m*"),
+    (4, "ZRANK $z $m"),
+    (2, "ZREVRANK $z $m"),
+    (2, "ZPOPMIN $z"),
+    (2, "ZPOPMAX $z 3"),
+    (2, "ZCOUNT $z 10 50"),
+    (1, "ZLEXCOUNT $z - +"),
+    (4, "ZRANGE $z 0 10 WITHSCORES"),
+    (2, "ZREVRANGE $z 0 10"),
+    (2, "ZRANGEBYSCORE $z 10 50 LIMIT 2 5"),
+    (2, "ZREVRANGEBYSCORE $z 50 10"),
+    (1, "ZRANGEBYLEX $z - + LIMIT 0 5"),
+    (1, "ZREVRANGEBYLEX $z + - LIMIT 0 5"),
+    (1, "ZREMRANGEBYRANK $z 100 -1"),
+    (1, "ZREMRANGEBYSCORE $z 10 11"),
+    (1, "ZREMRANGEBYLEX $z [member:1 [member:10"),
+    (2, "ZRANDMEMBER $z 3"),
+    (2, "ZSCAN $z 0 COUNT 20"),
+    (1, "DEL $z"),
     (5, "DEL $s"),
     (2, "UNLINK $s*"),
     (4, "EXISTS $s*"),
@@ -329,7 +354,7 @@ fn expand(rng: &mut Rng, line: &str) -> Vec<String> {
 fn argument(rng: &mut Rng, kind: char) -> String {
     match kind {
         'a' => {
-            let kind = ['s', 'g', 'n', 'k', 'L', 'h', 'q'][rng.below(7)];
+            let kind = ['s', 'g', 'n', 'k', 'L', 'h', 'q', 'z'][rng.below(8)];
             key(rng, kind)
         }
         'v' => "value ".repeat(1 + rng.below(20)),
@@ -357,6 +382,7 @@ fn key(rng: &mut Rng, kind: char) -> String {
         'k' => ("set", 100),
         'q' => ("hash", 50),
         't' => ("list", 50),
+        'z' => ("zset", 50),
         'L' => ("big", 8),
         _ => panic!("no such kind: {kind}"),
     };

@@ -10,14 +10,12 @@ use crate::commands::cx::Cx;
 use crate::config::Events;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
-use crate::lifecycle::dump::{self, Refused};
+use crate::lifecycle::dump::{self, Encodings, Refused};
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_RO, KeySpec, Makes, Row, one};
 use crate::store::Read;
 use crate::types::dumped::{Dump, Dumped};
-use crate::types::hash::Limits;
-use crate::types::list::Limit;
 use crate::types::object;
 use crate::types::prebuilt::{self, Object};
 use crate::types::{Kind, string};
@@ -57,6 +55,7 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Dump::Hash(pairs) => dump::of_hash(&pairs),
         Dump::Fields(fields) => dump::of_fields(&fields),
         Dump::List(elements) => dump::of_list(&elements),
+        Dump::Zset(entries) => dump::of_zset(&entries),
         Dump::Nothing => return Err(no_form(record.value.type_name()).into()),
     };
     Ok(Reply::Bulk(payload.into()))
@@ -146,8 +145,7 @@ async fn restore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     match value {
         Restored::Built(built) => dump::restore_prebuilt(&s, &mut slot, payload, built, expire_at).await?,
         Restored::Read(value) => {
-            let settings = cx.server.config.get();
-            let limits = (Limits::of(&settings), Limit::of(&settings));
+            let limits = Encodings::of(&cx.server.config.get());
             dump::restore(&s, &mut slot, value, limits, expire_at).await?
         }
     }
@@ -194,7 +192,7 @@ fn refused(refused: Refused) -> ReplyError {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
-            "ERR the payload holds a value of RDB type {kind}: this server supports only strings, sets, hashes and lists"
+            "ERR the payload holds a value of RDB type {kind}: this server supports only strings, sets, hashes, lists and sorted sets"
         )),
     }
 }

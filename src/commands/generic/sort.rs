@@ -16,6 +16,7 @@ use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::list::{Limit, ListRep};
 use crate::types::object::{self, Slot};
+use crate::types::zset::{self, Pick, Places, ZsetRep};
 use crate::types::{Value, hash, list, set, string};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -103,7 +104,7 @@ const SORT: Command = Command::new(
             "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
              [order: ASC | DESC] [sorting: ALPHA] [STORE destination]",
         )
-        .summary("Returns the elements of a set or a list in order, or stores them.")
+        .summary("Returns the elements of a set, a list or a sorted set in order, or stores them.")
         .categories(&["set", "sortedset", "list", "dangerous"]),
     handler!(sort),
 );
@@ -120,7 +121,7 @@ const SORT_RO: Command = Command::new(
             "key [BY by-pattern] [LIMIT offset count] [GET get-pattern [GET get-pattern ...]] \
              [order: ASC | DESC] [sorting: ALPHA]",
         )
-        .summary("Returns the elements of a set or a list in order.")
+        .summary("Returns the elements of a set, a list or a sorted set in order.")
         .categories(&["set", "sortedset", "list", "dangerous"]),
     handler!(sort_ro),
 );
@@ -135,9 +136,10 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
     check_patterns(cx, &options, if may_store { "sort" } else { "sort_ro" })?;
     let s = cx.scope()?;
     let slot = cx.look_up(&s, key).await?;
-    let mut members = match slot.list() {
-        Ok(Some(rep)) => elements(cx, &s, rep, &mut options).await?,
-        Ok(None) | Err(_) => {
+    let mut members = match (slot.list(), slot.zset()) {
+        (Ok(Some(rep)), _) => elements(cx, &s, rep, &mut options).await?,
+        (_, Ok(Some(rep))) => ranked(cx, &s, rep, &mut options).await?,
+        _ => {
             let members = set::members(&s, slot.set()?).await?;
             if options.store.is_some() && options.unsorted {
                 // A set has no order to store.
@@ -205,6 +207,29 @@ async fn elements(
         elements.reverse();
     }
     Ok(elements)
+}
+
+/// The members of a sorted set by their scores. If they are not to be sorted: as DESC asks, and only those that
+/// LIMIT selects.
+async fn ranked(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    rep: &ZsetRep,
+    options: &mut SortOptions<'_>,
+) -> Result<Vec<Bytes>> {
+    let mut pick = Pick::ALL;
+    if options.unsorted {
+        let range = options.range(zset::len(s, Some(rep), Read::Serializable).await?);
+        options.limit = None;
+        pick = Pick {
+            reverse: options.descending,
+            skip: range.start,
+            limit: range.end.saturating_sub(range.start),
+        };
+    }
+    let most = cx.server.config.get().proto_max_bulk_len;
+    let entries = zset::range(s, Some(rep), &Places::all(), pick, most).await?;
+    Ok(entries.into_iter().map(|(member, _)| member).collect())
 }
 
 /// Makes the key hold a list of these elements; without any it goes.

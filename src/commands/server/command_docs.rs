@@ -44,6 +44,7 @@ fn group(group: Group) -> &'static str {
         Group::Set => "set",
         Group::Hash => "hash",
         Group::List => "list",
+        Group::SortedSet => "sorted-set",
         Group::Generic => "generic",
         Group::Connection => "connection",
         Group::Transactions => "transactions",

@@ -4,8 +4,8 @@
 //! type u8 | value | RDB version u16 LE | CRC-64 of all before, u64 LE
 //! ```
 //! We write version 10 with the types that Redis 7.0 reads: string (0), list (1), hashtable set (2), hash (4),
-//! intset (11); and version 12 with the hash of Redis 7.4 whose fields expire (24). Besides these, we read the
-//! lists in ziplists and quicklists (10, 14, 18) and the zipmap, ziplist and listpack hash (9, 13, 16) of any
+//! sorted set (5), intset (11); and version 12 with the hash of Redis 7.4 whose fields expire (24). Besides these, we read the
+//! lists in ziplists and quicklists (10, 14, 18), the older sorted sets (3, 12, 17) and the zipmap, ziplist and listpack hash (9, 13, 16) of any
 //! Redis, the listpack set (20) of Redis 7.2, and the listpack hash whose fields expire (25; 22 and 23 in early
 //! versions of Redis 7.4), of every version up to [`NEWEST`]: these have not changed since Redis 2.6. Strings are
 //! written uncompressed; compressed ones are read.
@@ -25,11 +25,12 @@ mod weight;
 
 pub use prebuild::prebuild;
 pub use read::{Refused, decode, kind, scan};
-pub use restore::{check, restore, restore_prebuilt};
+pub use restore::{Encodings, check, restore, restore_prebuilt};
 pub use stream::Payload;
 pub use weight::weight;
 
 use crate::types::dumped::Field;
+use crate::types::zset::Entry;
 use bytes::{BufMut, Bytes};
 
 /// The version that we write.
@@ -44,13 +45,19 @@ const FOOTER: usize = 10;
 const STRING: u8 = 0;
 const LIST: u8 = 1;
 const SET: u8 = 2;
+/// Scores as text.
+const ZSET: u8 = 3;
 const HASH: u8 = 4;
+/// Scores as doubles.
+const ZSET_2: u8 = 5;
 const HASH_ZIPMAP: u8 = 9;
 const LIST_ZIPLIST: u8 = 10;
 const INTSET: u8 = 11;
+const ZSET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_QUICKLIST: u8 = 14;
 const HASH_LISTPACK: u8 = 16;
+const ZSET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST2: u8 = 18;
 const SET_LISTPACK: u8 = 20;
 /// Fields that expire at their time, which precedes each; 0: it does not expire.
@@ -93,6 +100,17 @@ pub fn of_list(elements: &[Bytes]) -> Vec<u8> {
     let mut out = vec![LIST];
     put_length(&mut out, elements.len() as u64);
     elements.iter().for_each(|element| put_string(&mut out, element));
+    finish(out)
+}
+
+/// The payload of a sorted set. Redis writes the last member first.
+pub fn of_zset(entries: &[Entry]) -> Vec<u8> {
+    let mut out = vec![ZSET_2];
+    put_length(&mut out, entries.len() as u64);
+    for (member, score) in entries.iter().rev() {
+        put_string(&mut out, member);
+        out.put_f64_le(score.number());
+    }
     finish(out)
 }
 

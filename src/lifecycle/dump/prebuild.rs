@@ -11,6 +11,7 @@ use crate::types::hash::prebuild as hashes;
 use crate::types::list::prebuild as lists;
 use crate::types::prebuilt::{self, Object};
 use crate::types::set::prebuild as sets;
+use crate::types::zset::prebuild as zsets;
 use crate::types::{Kind, string};
 use tokio::task::yield_now;
 
@@ -34,6 +35,7 @@ pub async fn prebuild(
                 hashes::whole(space, db, fields, lease_ms).await
             }
             Ok(Dumped::List(elements)) => lists::whole(space, db, &elements, lease_ms).await,
+            Ok(Dumped::Zset(entries)) => zsets::whole(space, db, entries, lease_ms).await,
             Ok(Dumped::Str(_)) | Err(_) => Ok(None),
         };
     }

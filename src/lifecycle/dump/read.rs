@@ -6,11 +6,13 @@ use super::packed::{intset, listpack, ziplist, zipmap};
 use super::{
     ENCODED, FOOTER, HASH, HASH_LISTPACK, HASH_LISTPACK_TIMES, HASH_LISTPACK_TIMES_EARLY, HASH_TIMES,
     HASH_TIMES_EARLY, HASH_ZIPLIST, HASH_ZIPMAP, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LIST,
-    LIST_QUICKLIST, LIST_QUICKLIST2, LIST_ZIPLIST, LZF, NEWEST, SET, SET_LISTPACK, STRING,
+    LIST_QUICKLIST, LIST_QUICKLIST2, LIST_ZIPLIST, LZF, NEWEST, SET, SET_LISTPACK, STRING, ZSET, ZSET_2,
+    ZSET_LISTPACK, ZSET_ZIPLIST,
 };
 use crate::env::{aside, free};
 use crate::types::Kind;
 use crate::types::dumped::{Dumped, Field};
+use crate::types::zset::{Entry, Score};
 use bytes::Bytes;
 use std::collections::HashSet;
 use tokio::task::coop::consume_budget;
@@ -79,6 +81,14 @@ pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
                 None => None,
             }
         }
+        ZSET | ZSET_2 => reader.scored(kind == ZSET_2).await,
+        ZSET_LISTPACK | ZSET_ZIPLIST => {
+            let form = if kind == ZSET_LISTPACK { listpack } else { ziplist };
+            match reader.packed(form).await {
+                Some(items) => texts(items).await,
+                None => None,
+            }
+        }
         HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => {
             reader.fields(kind).await
         }
@@ -95,6 +105,7 @@ pub fn kind(payload: &[u8]) -> Option<Kind> {
         SET | INTSET | SET_LISTPACK => Some(Kind::Set),
         LIST | LIST_ZIPLIST | LIST_QUICKLIST | LIST_QUICKLIST2 => Some(Kind::List),
         HASH | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP => Some(Kind::Hash),
+        ZSET | ZSET_2 | ZSET_LISTPACK | ZSET_ZIPLIST => Some(Kind::Zset),
         HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => Some(Kind::Hash),
         _ => None,
     }
@@ -218,6 +229,31 @@ async fn fields(fields: Vec<Field>) -> Option<Dumped> {
     Some(Dumped::Fields(fields))
 }
 
+/// The sorted set of members and scores in turn, as text.
+async fn texts(items: Vec<Bytes>) -> Option<Dumped> {
+    let (pairs, rest) = items.as_chunks();
+    let mut entries = Vec::with_capacity(pairs.len());
+    for [member, text] in pairs {
+        let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+        entries.push((member.clone(), Score::new(number)?));
+        consume_budget().await;
+    }
+    if rest.is_empty() { zset(entries).await } else { None }
+}
+
+/// The sorted set; None if it is empty or repeats a member.
+async fn zset(entries: Vec<Entry>) -> Option<Dumped> {
+    let mut different: HashSet<&Bytes> = HashSet::with_capacity(entries.len());
+    for some in entries.chunks(AT_ONCE) {
+        if !some.iter().all(|(member, _)| different.insert(member)) {
+            return None;
+        }
+        consume_budget().await;
+    }
+    (!entries.is_empty()).then_some(())?;
+    Some(Dumped::Zset(entries))
+}
+
 pub(super) struct Reader<'a> {
     pub(super) rest: &'a [u8],
     pub(super) longest: usize,
@@ -280,6 +316,28 @@ impl<'a> Reader<'a> {
                 return Some(None);
             }
         }))
+    }
+
+    /// Members with their scores, as doubles or as text.
+    async fn scored(&mut self, are_doubles: bool) -> Option<Dumped> {
+        let n = self.plain_length()?;
+        let (mut entries, mut bytes) = (Vec::with_capacity(n.min(MOST_RESERVED)), 0);
+        for _ in 0..n {
+            let member = self.string().await?;
+            bytes += member.len();
+            let number = if are_doubles { f64::from_le_bytes(self.array()?) } else { self.text_score()? };
+            entries.push((member, Score::new(number).filter(|_| bytes <= self.longest)?));
+        }
+        zset(entries).await
+    }
+
+    fn text_score(&mut self) -> Option<f64> {
+        match self.array()? {
+            [255] => Some(f64::NEG_INFINITY),
+            [254] => Some(f64::INFINITY),
+            [253] => None,
+            [n] => std::str::from_utf8(self.take(n.into())?).ok()?.parse().ok(),
+        }
     }
 
     /// Skips a string. Returns the bytes that it announces.
@@ -460,6 +518,7 @@ mod tests {
                 Ok(Dumped::List(elements)) => assert!(!elements.is_empty()),
                 Ok(Dumped::Hash(pairs)) => assert!(!pairs.is_empty()),
                 Ok(Dumped::Fields(fields)) => assert!(!fields.is_empty()),
+                Ok(Dumped::Zset(entries)) => assert!(!entries.is_empty()),
                 Err(_) => continue,
             }
             good += 1;
@@ -476,7 +535,13 @@ mod tests {
         };
         for (body, why) in [
             (&[][..], Refused::Format),
-            (&[3, 0], Refused::Type(3)),
+            (&[6, 0], Refused::Type(6)),
+            (&[3, 0], Refused::Format),
+            (&[3, 1, 1, b'a', 253], Refused::Format),
+            (&[3, 2, 1, b'a', 1, b'1', 1, b'a', 1, b'2'], Refused::Format),
+            (&[5, 0], Refused::Format),
+            (&[5, 1, 1, b'a', 0, 0, 0, 0, 0, 0, 0xf8, 0x7f], Refused::Format),
+            (&[17, 0], Refused::Format),
             (&[1, 0], Refused::Format),
             (&[18, 0], Refused::Format),
             (&[18, 1, 1, 0], Refused::Format),

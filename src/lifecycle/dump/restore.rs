@@ -1,16 +1,18 @@
 //! RESTORE: writes the value of a payload.
 
 use super::read::kind;
+use crate::config::Settings;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::interner::check_length;
 use crate::types::dumped::{Dumped, Field};
 use crate::types::hash::Limits;
 use crate::types::hash::expiry::Edit;
-use crate::types::list::{End, Limit};
+use crate::types::list::End;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt::Object;
-use crate::types::{hash, list, set, string};
+use crate::types::zset::Change;
+use crate::types::{hash, list, set, string, zset};
 use bytes::Bytes;
 use std::collections::HashMap;
 
@@ -19,17 +21,40 @@ pub fn check(value: &Dumped) -> Result<()> {
     match value {
         Dumped::Str(_) | Dumped::List(_) => Ok(()),
         Dumped::Set(members) => check_length(members),
+        Dumped::Zset(entries) => entries.iter().try_for_each(|(member, _)| zset::check_member(member)),
         Dumped::Hash(pairs) => pairs.iter().try_for_each(|[field, _]| hash::check_field(field)),
         Dumped::Fields(fields) => fields.iter().try_for_each(|([field, _], _)| hash::check_field(field)),
     }
 }
 
-/// Makes the key hold `value`, which has passed [`check`]; a hash or a list gets the encoding that `limits` imply.
+/// The limits that decide about encodings.
+#[derive(Debug, Clone, Copy)]
+pub struct Encodings {
+    /// Of hashes.
+    pub hash: hash::Limits,
+    /// Of lists.
+    pub list: list::Limit,
+    /// Of sorted sets.
+    pub zset: zset::Limits,
+}
+
+impl Encodings {
+    /// The limits that the options set.
+    pub(crate) fn of(settings: &Settings) -> Self {
+        Encodings {
+            hash: hash::Limits::of(settings),
+            list: list::Limit::of(settings),
+            zset: zset::Limits::of(settings),
+        }
+    }
+}
+
+/// Makes the key hold `value`, which has passed [`check`].
 pub async fn restore(
     s: &Scope<'_>,
     slot: &mut Slot,
     value: Dumped,
-    (limits, limit): (Limits, Limit),
+    limits: Encodings,
     expire_at: Option<u64>,
 ) -> Result<()> {
     match value {
@@ -40,15 +65,21 @@ pub async fn restore(
         }
         Dumped::Hash(pairs) => {
             object::remove(s, slot)?;
-            hash::set(s, slot, limits, &pairs).await?;
+            hash::set(s, slot, limits.hash, &pairs).await?;
         }
         Dumped::List(elements) => {
             object::remove(s, slot)?;
-            list::push(s, slot, limit, End::Right, &elements).await?;
+            list::push(s, slot, limits.list, End::Right, &elements).await?;
         }
         Dumped::Fields(fields) => {
             object::remove(s, slot)?;
-            restore_fields(s, slot, limits, fields).await?;
+            restore_fields(s, slot, limits.hash, fields).await?;
+        }
+        Dumped::Zset(entries) => {
+            object::remove(s, slot)?;
+            let come = |(member, score)| Change { member, from: None, to: Some(score) };
+            let changes: Vec<Change> = entries.into_iter().map(come).collect();
+            zset::change(s, slot, limits.zset, &changes).await?;
         }
     }
     match expire_at {

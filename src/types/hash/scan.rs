@@ -1,8 +1,7 @@
 //! HSCAN: stateless, in the order of the fields' hashes.
 //!
-//! The cursor is the top 52 bits of the hash at which the next page begins, plus one; 0 is both start and end.
-//! So a client may keep it in a double. A page never ends between fields with the same 52 bits: a field that
-//! stays is returned exactly once. A hash named listpack is returned at once, as in Redis, unless it has very many
+//! A page never ends between fields of one group ([`crate::types::cursor`]): a field that stays is returned exactly
+//! once. A hash named listpack is returned at once, as in Redis, unless it has very many
 //! fields.
 
 use super::record::HashRep;
@@ -12,11 +11,10 @@ use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::Oid;
 use crate::store::Read;
+use crate::types::cursor::{self, group, start};
 use crate::types::object;
 use bytes::Bytes;
 
-/// Bits of a hash below the cursor.
-const LOW_BITS: u32 = 12;
 /// The most fields of a hash named listpack that are returned at once, if it is in rows.
 const SMALL: usize = 1024;
 
@@ -44,10 +42,10 @@ pub async fn scan(
     {
         if fields.first().is_some_and(|(hash, ..)| group(*hash) == last) {
             fields = whole_group(s, oid, last).await?;
-            next = cursor_of(last + 1);
+            next = cursor::of(last + 1);
         } else {
             fields.retain(|(hash, ..)| group(*hash) != last);
-            next = cursor_of(last);
+            next = cursor::of(last);
         }
     }
     let mut pairs = Vec::with_capacity(fields.len());
@@ -59,19 +57,6 @@ pub async fn scan(
         pairs.push([field, value]);
     }
     Ok((next, pairs))
-}
-
-fn group(hash: u64) -> u64 {
-    hash >> LOW_BITS
-}
-
-/// The first hash of a group.
-fn start(group: u64) -> Option<u64> {
-    (group >> (64 - LOW_BITS) == 0).then_some(group << LOW_BITS)
-}
-
-fn cursor_of(group: u64) -> u64 {
-    if start(group).is_some() { group + 1 } else { 0 }
 }
 
 /// All fields of a group, however many.
@@ -86,16 +71,5 @@ async fn whole_group(s: &Scope<'_>, oid: Oid, group: u64) -> Result<Vec<Found>> 
             Some(next) => begin = next,
             None => return Ok(fields),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cursors_stay_below_two_to_the_53() {
-        assert_eq!([cursor_of(0), cursor_of((1 << 52) - 1), cursor_of(1 << 52)], [1, 1 << 52, 0]);
-        assert_eq!([start(0), start(1), start(1 << 52)], [Some(0), Some(1 << LOW_BITS), None]);
     }
 }

@@ -1,0 +1,108 @@
+//! Builds sorted sets too large for a transaction, as [`crate::types::prebuilt`] describes.
+
+use super::counts::NewCounts;
+use super::rows::{self, check_member, place_of, rows_of};
+use super::{Entry, Score, listpack, sort};
+use crate::error::Result;
+use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::{Keyspace, Scope};
+use crate::store::{RangeOptions, Read};
+use crate::types::object::Count;
+use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
+
+/// Approximate bytes of a member's two rows besides its name.
+const ROOM: usize = 128;
+
+/// Builds the sorted set of distinct members in `db`. None if they may fit into a record.
+pub(crate) async fn whole(
+    space: &Keyspace,
+    db: Prefix,
+    mut entries: Vec<Entry>,
+    lease_ms: u64,
+) -> Result<Option<Object>> {
+    let bytes: usize = entries.iter().map(listpack::size).sum();
+    if bytes <= listpack::MAX_BYTES || entries.iter().any(|(member, _)| check_member(member).is_err()) {
+        return Ok(None);
+    }
+    sort(&mut entries);
+    let mut build = Build::new(space, db, Vec::new(), lease_ms);
+    for entry in &entries {
+        build.add(entry).await?;
+    }
+    build.done().await.map(Some)
+}
+
+/// Builds a copy in `to`, in transactions of its own: places do not change rows.
+pub(super) async fn copy(
+    s: &Scope<'_>,
+    to: Prefix,
+    oid: Oid,
+    source: Source,
+    lease_ms: u64,
+) -> Result<Object> {
+    let mut build = Build::new(s.space, to, vec![source], lease_ms);
+    let (mut begin, end) = (s.db.ranked_place(oid, &[]), s.db.ranked_places_end(oid));
+    let opts = RangeOptions { bytes: rows::PAGE, ..RangeOptions::default() };
+    loop {
+        let tx = s.space.store.begin();
+        let page = rows::page(&tx, s.db, (&begin, &end), opts, Read::Snapshot).await?;
+        build.builder.check(&s.space.scope(&tx, s.db)).await?;
+        for entry in &page.entries {
+            build.add(entry).await?;
+        }
+        match page.next {
+            Some(next) => begin = next,
+            None => return build.done().await,
+        }
+    }
+}
+
+/// A sorted set under construction, whose members come in order.
+struct Build<'a> {
+    builder: Builder<'a>,
+    rows: Vec<Row<'static>>,
+    bytes: usize,
+    members: u64,
+    counts: NewCounts,
+}
+
+impl<'a> Build<'a> {
+    fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
+        let builder = Builder::new(space, db, sources, lease_ms);
+        Build { builder, rows: Vec::new(), bytes: 0, members: 0, counts: NewCounts::default() }
+    }
+
+    async fn add(&mut self, (member, score): &(bytes::Bytes, Score)) -> Result<()> {
+        let (db, oid) = self.builder.place();
+        for (key, bytes) in rows_of(db, oid, member, *score) {
+            self.row(key, bytes);
+        }
+        for (level, place, count) in self.counts.push(&place_of(*score, member)) {
+            self.row(db.ranked_boundary(oid, level, &place), count.to_le_bytes().to_vec());
+        }
+        self.members += 1;
+        self.bytes += 2 * member.len() + ROOM;
+        if self.bytes > STEP { self.write().await } else { Ok(()) }
+    }
+
+    fn row(&mut self, key: Vec<u8>, bytes: Vec<u8>) {
+        self.rows.push(Row { key, at: None, bytes: bytes.into() });
+    }
+
+    async fn write(&mut self) -> Result<()> {
+        self.builder.write(&self.rows).await?;
+        self.rows.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+
+    async fn done(mut self) -> Result<Object> {
+        let (db, oid) = self.builder.place();
+        for (level, place, count) in std::mem::take(&mut self.counts).finish() {
+            self.row(db.ranked_boundary(oid, level, &place), count.to_le_bytes().to_vec());
+        }
+        self.row(db.count(oid), Count::step(self.members as i64).to_vec());
+        self.write().await?;
+        Ok(self.builder.done(self.members))
+    }
+}
