@@ -1,7 +1,7 @@
 //! How Redis writes doubles in replies.
 
 /// The largest double that Redis writes as an integer.
-const LARGEST_INTEGER: u64 = i64::MAX as u64 / 2;
+const LARGEST_INTEGER: u64 = 1 << 62;
 
 /// The shortest digits that give `d` back, formatted as in Redis 7.2 (`fpconv_dtoa`): plain up to 21 digits
 /// before the point and 6 zeros after it, otherwise with an exponent. Integers are written with all of their digits.
@@ -40,6 +40,7 @@ mod tests {
             (3e15, "3000000000000000"),
             (261_538_484_179_221_216.0, "261538484179221216"),
             (-4.5e18, "-4500000000000000000"),
+            (4_611_686_018_427_387_904.0, "4611686018427387904"),
             (9.3e18, "9.3e+18"),
             (1e21, "1e+21"),
             (123_456_789.125, "123456789.125"),

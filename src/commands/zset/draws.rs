@@ -6,6 +6,7 @@ use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::commands::generic::elements::{ElementScan, no_elements};
 use crate::commands::generic::scan::Scanned;
+use crate::env::Rng;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::keys::MAX_RANKED;
@@ -16,6 +17,8 @@ use crate::spec::{Count, Group, KEY_RO, Row};
 use crate::store::Read;
 use crate::types::zset::{self, Entry, Pick, Places, ZsetRep, scan as walk};
 use bytes::Bytes;
+use std::collections::HashSet;
+use tokio::task::coop::consume_budget;
 
 /// The commands of this file.
 pub(crate) const COMMANDS: &[Command] = &[ZRANDMEMBER, ZSCAN];
@@ -24,9 +27,9 @@ const OUT_OF_RANGE: ReplyError = ReplyError::new(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
 /// Most members that are drawn with repetitions.
-const MAX_REPEATED: u64 = 1 << 24;
-/// All members are read if a smaller share of them is to be drawn.
-const SHARE: u64 = 8;
+const MAX_REPEATED: u64 = 1_000_000;
+/// All members are read unless a smaller share of them is drawn: each draw reads about so many rows.
+const SHARE: u64 = 128;
 
 const ZSCAN: Command = Command::new(
     Row::new(Group::SortedSet, "zscan", -3, "2.8.0")
@@ -87,34 +90,55 @@ async fn zrandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let error = format!("ERR ZRANDMEMBER returns at most {MAX_REPEATED} members with repetitions");
         return Err(ReplyError::of(error).into());
     }
-    let wanted = if n < 0 { n.unsigned_abs() } else { n.unsigned_abs().min(len) };
-    let wanted = if len == 0 { 0 } else { wanted };
+    let wanted = match n {
+        _ if len == 0 => 0,
+        n if n < 0 => n.unsigned_abs(),
+        n => n.unsigned_abs().min(len),
+    };
     cx.light(wanted.saturating_mul(ROW))?;
-    let mut entries: Vec<Entry> = Vec::new();
-    if wanted > 0 && (matches!(rep, Some(ZsetRep::Listpack(_))) || wanted >= len / SHARE) {
-        cx.light(len.saturating_mul(ROW))?;
-        let all = zset::range(&s, rep, &Places::all(), Pick::ALL, usize::MAX).await?;
-        if n < 0 {
-            let draw = |_| all.get(rng.below(len) as usize).cloned();
-            entries.extend((0..wanted).filter_map(draw));
-        } else {
-            entries = all;
-            rng.shuffle(&mut entries);
-            entries.truncate(wanted as usize);
+    let mut entries = match rep {
+        _ if wanted == 0 => Vec::new(),
+        Some(ZsetRep::Rows { oid, .. }) if wanted < len / SHARE => {
+            let ranks = ranks(&mut rng, len, wanted, n < 0).await;
+            zset::at(&s, *oid, &ranks).await?
         }
-    } else {
-        let mut ranks = std::collections::HashSet::new();
-        while (entries.len() as u64) < wanted {
-            let rank = rng.below(len);
-            if n < 0 || ranks.insert(rank) {
-                let pick = Pick { reverse: false, skip: rank, limit: 1 };
-                entries.extend(zset::range(&s, rep, &Places::all(), pick, usize::MAX).await?);
-            }
+        _ => {
+            cx.light(len.saturating_mul(ROW))?;
+            let all = zset::range(&s, rep, &Places::all(), Pick::ALL, cx.most_kept()).await?;
+            drawn(&mut rng, all, wanted as usize, n < 0).await
         }
-    }
+    };
     Ok(match count {
         None => Reply::bulk_or_nil(entries.pop().map(|(member, _)| member)),
         Some(_) if scored => with_scores(entries),
         Some(_) => Reply::bulks(entries.into_iter().map(|(member, _)| member)),
     })
+}
+
+/// So many ranks below `len`: different ones, or with repetitions.
+async fn ranks(rng: &mut Rng, len: u64, wanted: u64, repeated: bool) -> Vec<u64> {
+    let (mut ranks, mut seen) = (Vec::new(), HashSet::new());
+    while (ranks.len() as u64) < wanted {
+        let rank = rng.below(len);
+        if repeated || seen.insert(rank) {
+            ranks.push(rank);
+        }
+        consume_budget().await;
+    }
+    ranks
+}
+
+/// So many of these: different ones, or with repetitions.
+async fn drawn(rng: &mut Rng, mut all: Vec<Entry>, wanted: usize, repeated: bool) -> Vec<Entry> {
+    let mut drawn = Vec::with_capacity(wanted);
+    for n in 0..wanted {
+        let from = if repeated { 0 } else { n };
+        let at = from + rng.below((all.len() - from) as u64) as usize;
+        drawn.extend(all.get(at).cloned());
+        if !repeated {
+            all.swap(n, at);
+        }
+        consume_budget().await;
+    }
+    drawn
 }

@@ -7,13 +7,13 @@ use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::config::Events;
-use crate::error::{NOT_FLOAT, ReplyError, Result, SYNTAX};
+use crate::error::{NOT_FLOAT, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec, Row, one};
-use crate::store::Read;
+use crate::store::{MAX_TRANSACTION, Read};
 use crate::types::object::{self, Slot};
 use crate::types::zset::{self, Change, Entry, Limits, Score};
 use bytes::Bytes;
@@ -29,6 +29,8 @@ const GROWS_FAST: Flags = WRITES_FAST.or(Flags::DENYOOM);
 const DELETED: &[KeySpec] = &[one(&["RW", "delete"])];
 const TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
 
+/// More members cannot be removed in one transaction, unless these are all: each has two rows.
+const MOST_REMOVED: u64 = MAX_TRANSACTION as u64 / 100;
 /// Approximate bytes of a member in memory, for [`Cx::light`].
 const ROW: u64 = 128;
 
@@ -47,7 +49,7 @@ fn score(raw: &[u8]) -> ArgResult<Score> {
     zset_number(raw).and_then(Score::new).ok_or(NOT_FLOAT)
 }
 
-/// As Redis' `string2d`: no space, no NaN, no overflow.
+/// As Redis' `string2d`: no space, no NaN, neither overflow nor underflow.
 fn zset_number(raw: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(raw).ok()?;
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -57,7 +59,9 @@ fn zset_number(raw: &[u8]) -> Option<f64> {
     }
     let is_infinite = ["inf", "infinity"].iter().any(|name| unsigned.eq_ignore_ascii_case(name));
     let number: f64 = text.parse().ok()?;
-    (!number.is_nan() && number.is_infinite() == is_infinite).then_some(number)
+    let digits = unsigned.split(['e', 'E']).next().unwrap_or_default();
+    let is_lost = number == 0.0 && digits.bytes().any(|digit| (b'1'..=b'9').contains(&digit));
+    (!number.is_nan() && !is_lost && number.is_infinite() == is_infinite).then_some(number)
 }
 
 /// Announces that members went, and the key with the last one.
@@ -199,10 +203,7 @@ async fn add(
             place.1 = Some(score);
         }
     }
-    let same = |(from, to): (Option<Score>, Option<Score>)| {
-        from.map(|score| score.number().to_bits()) == to.map(|score| score.number().to_bits())
-    };
-    let changes = now.into_iter().filter(|(_, scores)| !same(*scores));
+    let changes = now.into_iter().filter(|(_, (from, to))| from != to);
     let changes: Vec<Change> =
         changes.map(|(member, (from, to))| Change { member: member.clone(), from, to }).collect();
     if !changes.is_empty() {
@@ -402,8 +403,12 @@ async fn pop(cx: &Cx<'_>, mut args: Args<'_>, reverse: bool) -> Result<Reply> {
 /// Removes up to `n` members from an end, and announces that.
 async fn take(cx: &Cx<'_>, s: &Scope<'_>, slot: &mut Slot, reverse: bool, n: u64) -> Result<Vec<Entry>> {
     let pick = zset::Pick { reverse, skip: 0, limit: n };
-    cx.light(n.min(zset::len(s, slot.zset()?, Read::Snapshot).await?).saturating_mul(ROW))?;
-    let entries = zset::range(s, slot.zset()?, &zset::Places::all(), pick, usize::MAX).await?;
+    let len = zset::len(s, slot.zset()?, Read::Snapshot).await?;
+    cx.light(n.min(len).saturating_mul(ROW))?;
+    if n < len && n > MOST_REMOVED {
+        return Err(StoreError::TooLarge.into());
+    }
+    let entries = zset::range(s, slot.zset()?, &zset::Places::all(), pick, cx.most_kept()).await?;
     if remove(cx, s, slot, &entries).await? > 0 {
         removed(s, slot, if reverse { "zpopmax" } else { "zpopmin" });
     }

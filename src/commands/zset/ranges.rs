@@ -1,10 +1,10 @@
 //! Ranges of sorted sets, by rank, by score or by name: what is in them, how many, and what goes.
 
-use super::{READS, READS_FAST, ROW, remove, removed, with_scores};
+use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, remove, removed, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
@@ -15,8 +15,6 @@ use crate::types::object;
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
 use bytes::Bytes;
 use std::ops::Bound;
-
-use super::DELETED;
 
 /// The commands of this file.
 pub(crate) const COMMANDS: &[Command] = &[
@@ -32,6 +30,9 @@ pub(crate) const COMMANDS: &[Command] = &[
     ZREVRANGEBYLEX,
     ZREVRANGEBYSCORE,
 ];
+
+/// More members, if these are all, are removed without reading them.
+const SEVERAL: u64 = 256;
 
 /// What decides about the members of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,11 +159,9 @@ impl<'a> Asked<'a> {
             ));
         }
         if with_scores && by == By::Name {
-            return Err(if all {
-                ReplyError::new("ERR syntax error, WITHSCORES not supported in combination with BYLEX")
-            } else {
-                SYNTAX
-            });
+            return Err(ReplyError::new(
+                "ERR syntax error, WITHSCORES not supported in combination with BYLEX",
+            ));
         }
         let (min, max) = if reverse && by != By::Rank { (second, first) } else { (first, second) };
         let (skip, limit) = limit.unwrap_or((0, -1));
@@ -195,7 +194,8 @@ async fn weigh(cx: &Cx<'_>, s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Place
     if most.saturating_mul(ROW) < 1 << 20 {
         return Ok(());
     }
-    let members = zset::count(s, rep, places).await?.saturating_sub(pick.skip).min(pick.limit);
+    let members =
+        zset::count(s, rep, places, Read::Snapshot).await?.saturating_sub(pick.skip).min(pick.limit);
     cx.light(members.saturating_mul(ROW))
 }
 
@@ -317,7 +317,7 @@ async fn count(cx: &Cx<'_>, mut args: Args<'_>, by: By) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, key).await?;
     let n = match ends.find(&s, slot.zset()?, Pick::ALL).await? {
-        Some((places, _)) => zset::count(&s, slot.zset()?, &places).await?,
+        Some((places, _)) => zset::count(&s, slot.zset()?, &places, Read::Serializable).await?,
         None => 0,
     };
     Ok(Reply::Int(n.cast_signed()))
@@ -372,8 +372,20 @@ async fn remove_range(cx: &Cx<'_>, mut args: Args<'_>, by: By, event: &'static s
         return Ok(Reply::Int(0));
     };
     weigh(cx, &s, slot.zset()?, &places, pick).await?;
-    let gone: Vec<Entry> = zset::range(&s, slot.zset()?, &places, pick, usize::MAX).await?;
-    let n = remove(cx, &s, &mut slot, &gone).await?;
+    let (rep, all) = (slot.zset()?, zset::len(&s, slot.zset()?, Read::Snapshot).await?);
+    let n = if all > SEVERAL && zset::count(&s, rep, &places, Read::Snapshot).await?.min(pick.limit) == all {
+        // Without reading them.
+        let n = zset::len(&s, rep, Read::Serializable).await?;
+        object::remove(&s, &mut slot)?;
+        n.cast_signed()
+    } else {
+        let most = Pick { limit: pick.limit.min(MOST_REMOVED + 1), ..pick };
+        let gone: Vec<Entry> = zset::range(&s, rep, &places, most, usize::MAX).await?;
+        if gone.len() as u64 > MOST_REMOVED {
+            return Err(StoreError::TooLarge.into());
+        }
+        remove(cx, &s, &mut slot, &gone).await?
+    };
     if n > 0 {
         removed(&s, &slot, event);
     }

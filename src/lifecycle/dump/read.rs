@@ -234,23 +234,29 @@ async fn texts(items: Vec<Bytes>) -> Option<Dumped> {
     let (pairs, rest) = items.as_chunks();
     let mut entries = Vec::with_capacity(pairs.len());
     for [member, text] in pairs {
-        let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
-        entries.push((member.clone(), Score::new(number)?));
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        let Some(score) = number.and_then(Score::new) else { break };
+        entries.push((member.clone(), score));
         consume_budget().await;
     }
-    if rest.is_empty() { zset(entries).await } else { None }
+    let is_whole = rest.is_empty() && entries.len() == pairs.len();
+    free(items.len(), items);
+    zset(entries).await.filter(|_| is_whole)
 }
 
 /// The sorted set; None if it is empty or repeats a member.
 async fn zset(entries: Vec<Entry>) -> Option<Dumped> {
     let mut different: HashSet<&Bytes> = HashSet::with_capacity(entries.len());
+    let mut is_sound = !entries.is_empty();
     for some in entries.chunks(AT_ONCE) {
-        if !some.iter().all(|(member, _)| different.insert(member)) {
-            return None;
-        }
+        is_sound &= some.iter().all(|(member, _)| different.insert(member));
         consume_budget().await;
     }
-    (!entries.is_empty()).then_some(())?;
+    drop(different);
+    if !is_sound {
+        free(entries.len(), entries);
+        return None;
+    }
     Some(Dumped::Zset(entries))
 }
 
@@ -331,7 +337,7 @@ impl<'a> Reader<'a> {
         zset(entries).await
     }
 
-    fn text_score(&mut self) -> Option<f64> {
+    pub(super) fn text_score(&mut self) -> Option<f64> {
         match self.array()? {
             [255] => Some(f64::NEG_INFINITY),
             [254] => Some(f64::INFINITY),

@@ -4,7 +4,7 @@ use super::read::{ELEMENT_COST, PACKED_NODE, PLAIN_NODE, Reader};
 use super::{
     HASH, HASH_LISTPACK, HASH_LISTPACK_TIMES, HASH_LISTPACK_TIMES_EARLY, HASH_TIMES, HASH_TIMES_EARLY,
     HASH_ZIPLIST, HASH_ZIPMAP, INTSET, LIST, LIST_QUICKLIST, LIST_QUICKLIST2, LIST_ZIPLIST, SET,
-    SET_LISTPACK, STRING,
+    SET_LISTPACK, STRING, ZSET, ZSET_2, ZSET_LISTPACK, ZSET_ZIPLIST,
 };
 
 /// What a byte of packed elements costs, in bytes of a string.
@@ -26,14 +26,20 @@ fn announced(payload: &[u8]) -> usize {
     let mut reader = Reader { rest, longest: usize::MAX };
     let (packed, each) = match *kind {
         STRING => return reader.skip().unwrap_or(0),
-        INTSET | SET_LISTPACK | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP | HASH_LISTPACK_TIMES_EARLY => {
-            (true, 1)
-        }
+        ZSET_LISTPACK
+        | ZSET_ZIPLIST
+        | INTSET
+        | SET_LISTPACK
+        | HASH_LISTPACK
+        | HASH_ZIPLIST
+        | HASH_ZIPMAP
+        | HASH_LISTPACK_TIMES_EARLY => (true, 1),
         HASH_LISTPACK_TIMES => (reader.take(8).is_some(), 1),
         HASH_TIMES => (reader.take(8).is_none(), 3),
         HASH_TIMES_EARLY => (false, 3),
         HASH => (false, 2),
         SET | LIST => (false, 1),
+        ZSET | ZSET_2 => return announced_scores(reader, *kind == ZSET_2),
         LIST_ZIPLIST => return reader.skip().unwrap_or(0).saturating_mul(PACKED_ROW_COST),
         LIST_QUICKLIST | LIST_QUICKLIST2 => return announced_nodes(reader, *kind == LIST_QUICKLIST2),
         _ => return 0,
@@ -64,6 +70,20 @@ fn announced_nodes(mut reader: Reader<'_>, with_kinds: bool) -> usize {
     bytes
 }
 
+/// As [`announced`], of members with their scores.
+fn announced_scores(mut reader: Reader<'_>, are_doubles: bool) -> usize {
+    let mut bytes = 0_usize;
+    for _ in 0..reader.plain_length().unwrap_or(0) {
+        let Some(size) = reader.skip().filter(|_| bytes < ENOUGH) else { break };
+        let score = if are_doubles { reader.take(8).map(drop) } else { reader.text_score().map(drop) };
+        bytes = bytes.saturating_add(size).saturating_add(2 * ELEMENT_COST);
+        if score.is_none() {
+            break;
+        }
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::FOOTER;
@@ -79,9 +99,23 @@ mod tests {
         assert_eq!(weight(&[b"\x00", long]), 1 << 20);
         assert_eq!(weight(&[b"\x02\x02", long, long]), (2 << 20) + 2 * ELEMENT_COST as u64);
         assert_eq!(weight(&[b"\x04\x01\x01f", long]), (1 << 20) + 1 + 2 * ELEMENT_COST as u64);
-        for packed in [&b"\x0b"[..], b"\x14", b"\x10", b"\x0d", b"\x09", b"\x17", b"\x19\0\0\0\0\0\0\0\0"] {
+        for packed in [
+            &b"\x0b"[..],
+            b"\x14",
+            b"\x10",
+            b"\x0d",
+            b"\x09",
+            b"\x11",
+            b"\x0c",
+            b"\x17",
+            b"\x19\0\0\0\0\0\0\0\0",
+        ] {
             assert_eq!(weight(&[packed, long]), (PACKED_COST << 20) as u64, "{packed:?}");
         }
+        let scored = [&b"\x05\x02"[..], long, &[0; 8], long, &[0; 8]];
+        assert_eq!(weight(&scored), (2 << 20) + 4 * ELEMENT_COST as u64);
+        let texts = [&b"\x03\x02"[..], long, b"\x011", long, &[254]];
+        assert_eq!(weight(&texts), (2 << 20) + 4 * ELEMENT_COST as u64);
         let times = weight(&[b"\x18\0\0\0\0\0\0\0\0\x01\x05\x01f", long]);
         assert_eq!(times, (1 << 20) + 1 + 3 * ELEMENT_COST as u64);
         let many = [&b"\x02\x80\xff\xff\xff\xff"[..], &b"\x01a".repeat(1000)].concat();

@@ -56,7 +56,7 @@ struct Boundary {
     count: i64,
 }
 
-fn corrupt() -> StoreError {
+pub(super) fn corrupt() -> StoreError {
     StoreError::Corrupt("the counts of a sorted set do not fit its members".into())
 }
 
@@ -224,34 +224,47 @@ impl<'a> Counts<'a> {
         Ok(())
     }
 
-    /// Joins a range with the one behind it, or the one before it.
+    /// Joins a range with the one behind it, or the one before it. (An empty one joins any: those that stayed would
+    /// be read for every rank.)
     async fn join(&self, level: u8, place: &[u8]) -> Result<()> {
-        let pair = match self.next(level, place).await? {
-            Some(next) => (Bytes::copy_from_slice(place), next.place),
-            None if place.is_empty() => return Ok(()),
-            None => {
-                let row = self.s.db.ranked_boundary(self.oid, level, place);
-                let first = self.s.db.ranked_boundary(self.oid, level, &[]);
-                let opts = RangeOptions { limit: 1, bytes: 0, reverse: true };
-                let page = self.s.tx.get_range(&first, &row, opts, Read::Snapshot).await?;
-                let before = boundary(self.s, page.pairs.first().ok_or_else(corrupt)?)?;
-                (before.place, Bytes::copy_from_slice(place))
-            }
-        };
-        let (left, right) = (&pair.0[..], &pair.1[..]);
-        let rows = [left, right].map(|place| self.s.db.ranked_boundary(self.oid, level, place));
+        let behind = self.next(level, place).await?.map(|next| (Bytes::copy_from_slice(place), next.place));
+        if let Some((left, right)) = behind
+            && self.try_join(level, (&left, &right), Read::Snapshot).await?.is_some()
+        {
+            return self.unite(level, (&left, &right)).await;
+        }
+        if place.is_empty() {
+            return Ok(());
+        }
+        let row = self.s.db.ranked_boundary(self.oid, level, place);
+        let first = self.s.db.ranked_boundary(self.oid, level, &[]);
+        let opts = RangeOptions { limit: 1, bytes: 0, reverse: true };
+        let page = self.s.tx.get_range(&first, &row, opts, Read::Snapshot).await?;
+        let before = boundary(self.s, page.pairs.first().ok_or_else(corrupt)?)?;
+        match self.try_join(level, (&before.place, place), Read::Snapshot).await? {
+            Some(_) => self.unite(level, (&before.place, place)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The members of two neighbors that may be joined. (First without conflicts: most may not.)
+    async fn try_join(&self, level: u8, (left, right): (&[u8], &[u8]), read: Read) -> Result<Option<i64>> {
         let above = self.s.db.ranked_boundary(self.oid, level + 1, right);
-        if level + 1 < LEVELS && self.s.tx.get(&above, Read::Serializable).await?.is_some() {
-            return Ok(());
+        if level + 1 < LEVELS && self.s.tx.get(&above, read).await?.is_some() {
+            return Ok(None);
         }
-        let mut sum = 0;
-        for row in &rows {
-            let raw = self.s.tx.get(row, Read::Serializable).await?;
-            sum += number(&raw.ok_or_else(corrupt)?)?;
+        let mut counts = [0; 2];
+        for (place, count) in [left, right].into_iter().zip(&mut counts) {
+            let raw = self.s.tx.get(&self.s.db.ranked_boundary(self.oid, level, place), read).await?;
+            *count = number(&raw.ok_or_else(corrupt)?)?;
         }
-        if sum > JOINED * (MOST / 2).pow(u32::from(level)) {
-            return Ok(());
-        }
+        let sum = counts.iter().sum();
+        let fits = sum <= JOINED * (MOST / 2).pow(u32::from(level)) || counts.contains(&0);
+        Ok(fits.then_some(sum))
+    }
+
+    async fn unite(&self, level: u8, (left, right): (&[u8], &[u8])) -> Result<()> {
+        let Some(sum) = self.try_join(level, (left, right), Read::Serializable).await? else { return Ok(()) };
         self.moves(level, left)?;
         self.moves(level, right)?;
         self.set(level, left, sum)?;

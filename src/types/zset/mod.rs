@@ -24,7 +24,7 @@ pub mod score;
 mod tests;
 
 use crate::config::Settings;
-use crate::error::{Result, StoreError};
+use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, place};
 use crate::store::{RangeOptions, Read, key_after};
@@ -32,6 +32,7 @@ use crate::types::Value;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
 use counts::Counts;
+use futures_util::future::try_join_all;
 pub use record::ZsetRep;
 pub use rows::Change;
 pub(crate) use rows::check_member;
@@ -46,6 +47,8 @@ pub type Entry = (Bytes, Score);
 
 /// The number of remaining members up to which a removal reads N serializably, to see the set become empty.
 const SMALL: u64 = 256;
+/// Ranks that are looked for at once.
+const AT_ONCE: usize = 64;
 /// Members that are skipped by reading them. For more, their ranks say where to begin.
 const SKIPPED: u64 = 64;
 
@@ -243,23 +246,25 @@ pub async fn rank(
             (Some(score), Counts::new(s, *oid).rank(&place_of(score, member)).await?, all)
         }
     };
-    Ok(score.map(|score| (if reverse { all - 1 - rank } else { rank }, score)))
+    let last = all.checked_sub(1).and_then(|last| last.checked_sub(rank)).ok_or_else(counts::corrupt)?;
+    Ok(score.map(|score| (if reverse { last } else { rank }, score)))
 }
 
-/// The number of members in a range.
-pub async fn count(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places) -> Result<u64> {
+/// The number of members in a range: with a conflict on every change, or as a guess.
+pub async fn count(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, read: Read) -> Result<u64> {
     match rep {
         None => Ok(0),
         Some(ZsetRep::Listpack(raw)) => Ok(places.of(listpack::decode(raw)?, false).len() as u64),
         Some(ZsetRep::Rows { .. }) if places.is_empty() => Ok(0),
         Some(ZsetRep::Rows { oid, .. }) => {
-            let all = object::count(s, *oid, Read::Serializable).await?.cardinality();
+            let all = object::count(s, *oid, read).await?.cardinality();
             let counts = Counts::new(s, *oid);
             let until = match &places.end {
                 Some(end) => counts.rank(end).await?,
                 None => all,
             };
-            Ok(until.saturating_sub(counts.rank(&places.begin).await?))
+            let before = if places.begin.is_empty() { 0 } else { counts.rank(&places.begin).await? };
+            Ok(until.saturating_sub(before))
         }
     }
 }
@@ -299,6 +304,23 @@ pub async fn range(
     read(s, oid, &places, pick, most).await
 }
 
+/// The members with these ranks, which exist.
+pub(crate) async fn at(s: &Scope<'_>, oid: Oid, ranks: &[u64]) -> Result<Vec<Entry>> {
+    object::count(s, oid, Read::Serializable).await?;
+    let counts = Counts::new(s, oid);
+    let one = async |rank: u64| {
+        let begin = counts.at(rank).await?.ok_or_else(counts::corrupt)?;
+        let places = Places { begin, ..Places::all() };
+        let found = read(s, oid, &places, Pick { limit: 1, ..Pick::ALL }, usize::MAX).await?;
+        Ok::<_, Error>(found.into_iter().next().ok_or_else(counts::corrupt)?)
+    };
+    let mut all = Vec::with_capacity(ranks.len());
+    for some in ranks.chunks(AT_ONCE) {
+        all.extend(try_join_all(some.iter().map(|rank| one(*rank))).await?);
+    }
+    Ok(all)
+}
+
 /// A range without the members that are to be skipped. None if there are no others.
 async fn skipped(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick) -> Result<Option<(Places, Pick)>> {
     if places.is_empty() || pick.limit == 0 {
@@ -319,7 +341,8 @@ async fn skipped(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick) -> Result
         let end = counts.at(last).await?.map(|place| key_after(&place));
         return Ok(Some((Places { end, ..places.clone() }, rest)));
     }
-    let first = counts.rank(&places.begin).await?.saturating_add(pick.skip);
+    let before = if places.begin.is_empty() { 0 } else { counts.rank(&places.begin).await? };
+    let first = before.saturating_add(pick.skip);
     let begin = counts.at(first).await?;
     Ok(begin.map(|begin| (Places { begin, ..places.clone() }, rest)))
 }
@@ -411,7 +434,9 @@ async fn change_rows(
     let new = changes.iter().filter(|change| change.from.is_none() && change.to.is_some()).count() as u64;
     if gone > 0 && new == 0 {
         let left = object::count(s, oid, Read::Snapshot).await?.cardinality().saturating_sub(gone);
-        if left <= SMALL && object::count(s, oid, Read::Serializable).await?.cardinality() == gone {
+        if (left <= SMALL || left <= gone)
+            && object::count(s, oid, Read::Serializable).await?.cardinality() == gone
+        {
             object::remove(s, slot)?;
             return Ok(());
         }

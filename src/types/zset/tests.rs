@@ -132,7 +132,11 @@ async fn compare(w: &World, model: &Model, rng: &mut Rng) {
         let mut wanted: Vec<Entry> =
             all.iter().filter(|(_, score)| above(*score) && below(*score)).cloned().collect();
         let places = Places::of_scores(min, max);
-        assert_eq!(count(&s, rep, &places).await.unwrap(), wanted.len() as u64, "{min:?} {max:?}");
+        assert_eq!(
+            count(&s, rep, &places, Read::Serializable).await.unwrap(),
+            wanted.len() as u64,
+            "{min:?} {max:?}"
+        );
         let skip = if rng.below(2) == 0 { 0 } else { rng.below(n + 3) };
         let limit = if rng.below(2) == 0 { u64::MAX } else { rng.below(20) };
         if reverse {
@@ -212,6 +216,73 @@ async fn a_forgotten_move_is_found() {
     }
     FORGETS.set(false);
     assert!(found > 0);
+}
+
+/// Adds members with random scores, a few at a time.
+async fn fill(w: &World, members: u64) {
+    let mut rng = Rng::seeded(5);
+    let all: Vec<u64> = (0..members).collect();
+    for some in all.chunks(20) {
+        let tx = w.server.store.begin();
+        let s = w.scope(&tx);
+        let mut slot = object::open_members(&s, &KEY).await.unwrap();
+        let mut come = |n: &u64| Change {
+            member: Bytes::from(format!("m{n}")),
+            from: None,
+            to: Score::new(rng.below(1 << 20) as f64),
+        };
+        let changes: Vec<Change> = some.iter().map(&mut come).collect();
+        change(&s, &mut slot, LIMITS, &changes).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+/// Removes these members in a transaction that is not committed yet.
+async fn taking(w: &World, pick: impl Fn(usize) -> bool) -> Tx {
+    let tx = w.server.store.begin();
+    let s = w.scope(&tx);
+    let mut slot = object::open_members(&s, &KEY).await.unwrap();
+    let all = range(&s, slot.zset().unwrap(), &Places::all(), Pick::ALL, usize::MAX).await.unwrap();
+    let gone = all.into_iter().enumerate().filter(|(n, _)| pick(*n));
+    let gone = gone.map(|(_, (member, score))| Change { member, from: Some(score), to: None });
+    change(&s, &mut slot, LIMITS, &gone.collect::<Vec<_>>()).await.unwrap();
+    tx
+}
+
+#[tokio::test]
+async fn a_queue_leaves_no_empty_ranges() {
+    let w = World::new().await;
+    fill(&w, 1500).await;
+    for _ in 0..1480 {
+        taking(&w, |n| n == 0).await.commit().await.unwrap();
+    }
+    let tx = w.server.store.begin();
+    let s = w.scope(&tx);
+    let slot = object::open(&s, &KEY, Read::Snapshot).await.unwrap();
+    let Some(ZsetRep::Rows { oid, .. }) = slot.zset().unwrap() else { panic!() };
+    for level in 0..counts::LEVELS {
+        let (begin, end) = (s.db.ranked_boundary(*oid, level, &[]), s.db.ranked_boundaries_end(*oid, level));
+        let page = tx.get_range(&begin, &end, RangeOptions::default(), Read::Snapshot).await.unwrap();
+        assert!(page.pairs.len() <= 12, "{} ranges of level {level} for 20 members", page.pairs.len());
+    }
+    assert_eq!(w.problems().await, [""; 0]);
+}
+
+/// Two that empty a sorted set together: the second sees it, so that the key goes.
+#[tokio::test]
+async fn halves_that_go_at_once_take_the_key() {
+    let w = World::new().await;
+    fill(&w, 600).await;
+    let halves = [taking(&w, |n| n % 2 == 0).await, taking(&w, |n| n % 2 == 1).await];
+    let mut done = Vec::new();
+    for half in halves {
+        done.push(half.commit().await.is_ok());
+    }
+    assert_eq!(done, [true, false]);
+    taking(&w, |_| true).await.commit().await.unwrap();
+    let tx = w.server.store.begin();
+    let s = w.scope(&tx);
+    assert!(!object::open(&s, &KEY, Read::Snapshot).await.unwrap().exists());
 }
 
 #[tokio::test]
