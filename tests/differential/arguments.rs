@@ -100,14 +100,17 @@ fn float(rng: &mut Rng) -> Vec<u8> {
     text.into_bytes()
 }
 
+/// Not one that is out of range, after which 7.0 refuses to SORT: see "SORT fails for its own numbers only".
 fn score(rng: &mut Rng) -> Vec<u8> {
     match rng.below(16) {
-        0 => float(rng),
+        0 => match float(rng) {
+            text if [b"1e400" as &[u8], b"-1e400", b"5e-324"].contains(&text.as_slice()) => b"0.5".to_vec(),
+            text => text,
+        },
         1 => number(rng),
         2 => rng.pick(HOSTILE).to_vec(),
         3 => {
-            let odd: &[&[u8]] =
-                &[b"inf", b"-inf", b"+inf", b"nan", b"-0", b"1e400", b"0x10", b"1e-320", b"+3"];
+            let odd: &[&[u8]] = &[b"inf", b"-inf", b"+inf", b"nan", b"-0", b"0x10", b"+3"];
             rng.pick(odd).to_vec()
         }
         4..8 => format!("{}.{}", rng.below(4), [5, 25, 1][rng.below(3)]).into_bytes(),
@@ -118,7 +121,7 @@ fn score(rng: &mut Rng) -> Vec<u8> {
 /// An end of a range of scores that all versions of Redis read in the same way.
 fn end(rng: &mut Rng) -> Vec<u8> {
     match rng.below(10) {
-        0 => rng.pick(&[b"inf" as &[u8], b"-inf", b"+inf", b"nan", b"abc", b"1e400", b"-0", b"1 "]).to_vec(),
+        0 => rng.pick(&[b"inf" as &[u8], b"-inf", b"+inf", b"nan", b"abc", b"-0", b"1 "]).to_vec(),
         1..4 => format!("{}.{}", rng.below(4), [5, 25, 1][rng.below(3)]).into_bytes(),
         _ => (rng.below(12) as i64 - 4).to_string().into_bytes(),
     }
