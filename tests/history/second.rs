@@ -9,10 +9,15 @@ use super::model::{Answer, Op};
 use super::search::Event;
 use stateright::semantics::{ConsistencyTester, LinearizabilityTester, SequentialSpec};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// With more clients it takes minutes.
 const CLIENTS: usize = 4;
 const EVENTS: usize = 200;
+/// Once in many runs it would not end.
+const PATIENCE: Duration = Duration::from_secs(20);
+const STACK: usize = 256 << 20;
 
 /// Counters by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -62,7 +67,7 @@ fn numbers(answer: &Answer) -> Option<Vec<Option<i64>>> {
     }
 }
 
-/// Whether a part of a history is linearizable; None if it is not about counters alone, or too large for the
+/// Whether a part of a history is linearizable; None if it is not about counters alone, or too much for the
 /// tester.
 pub fn opinion(part: &[Event]) -> Option<bool> {
     let clients: BTreeSet<usize> = part.iter().map(|e| e.client).collect();
@@ -85,5 +90,11 @@ pub fn opinion(part: &[Event]) -> Option<bool> {
             Err(numbers) => tester.on_return(client, numbers).unwrap(),
         };
     }
-    Some(tester.is_consistent())
+    // Its time is exponential: a thread that takes too long is left alone.
+    let (done, opinion) = mpsc::channel();
+    std::thread::Builder::new()
+        .stack_size(STACK)
+        .spawn(move || done.send(tester.is_consistent()))
+        .expect("a thread for the tester");
+    opinion.recv_timeout(PATIENCE).ok()
 }
