@@ -133,7 +133,9 @@ async fn drawn(rng: &mut Rng, mut all: Vec<Entry>, wanted: usize, repeated: bool
     let mut drawn = Vec::with_capacity(wanted);
     for n in 0..wanted {
         let from = if repeated { 0 } else { n };
-        let at = from + rng.below((all.len() - from) as u64) as usize;
+        // Fewer than counted: a damaged store.
+        let Some(left) = all.len().checked_sub(from).filter(|left| *left > 0) else { break };
+        let at = from + rng.below(left as u64) as usize;
         drawn.extend(all.get(at).cloned());
         if !repeated {
             all.swap(n, at);
