@@ -240,7 +240,7 @@ async fn a_unit_waiting_for_a_fence_holds_no_lane() {
     cluster.join_with(Env::system(), &[("lanes", "1")]).await;
     let cluster = Arc::new(cluster);
     let hot = HashSet::from([hash(b"hot")]);
-    let fence = cluster.space(0).fence(u16::MAX, hot.clone(), hot).await;
+    let fence = cluster.space(0).fence(hot.clone(), hot).await;
     cluster.faulty.set_rates(FaultRates { conflict: 1.0, ..FaultRates::default() });
     let reader = {
         let cluster = cluster.clone();
@@ -253,7 +253,7 @@ async fn a_unit_waiting_for_a_fence_holds_no_lane() {
     let other = tokio::time::timeout(Duration::from_secs(1), cluster.line(0, "SET other 1")).await;
     assert_eq!(other.expect("SET must not wait for the fence"), Reply::Ok);
     assert!(!reader.is_finished(), "the unit must be waiting for the fence");
-    fence.lift().await;
+    drop(fence);
     assert_eq!(reader.await.unwrap(), [Reply::Nil, Reply::Ok]);
     assert_eq!(cluster.line(0, "GET copy").await, Reply::Bulk("1".into()));
 }

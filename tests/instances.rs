@@ -39,7 +39,8 @@ async fn a_server_leaves_a_store_that_fails() {
     for seed in 0..20 {
         let c = Cluster::new(1).await;
         let space = c.members[0].server.clone();
-        c.faulty.set_rates(FaultRates { too_old_read: 0.4, conflict: 0.3, ..FaultRates::default() });
+        let late = FaultRates { unknown_late: 0.3, ..FaultRates::default() };
+        c.faulty.set_rates(FaultRates { too_old_read: 0.4, conflict: 0.3, ..late });
         // In a task of its own: transactions are counted by task.
         let left = tokio::spawn(async move { space.space.instances.leave().await }).await;
         c.faulty.set_rates(FaultRates::default());

@@ -15,7 +15,7 @@ use support::resp::{Value, request};
 use support::server::{assert_sound, tern, tern_in};
 use tern::env::Env;
 use tern::server::reply::Reply;
-use tern::store::faulty::Outage;
+use tern::store::faulty::{FaultRates, Outage};
 
 /// `store-timeout` of these servers, in ms.
 const PATIENCE: u64 = 600;
@@ -157,6 +157,39 @@ async fn time_spent_in_the_queue_counts() {
     assert!(took.iter().all(|t| bounds.contains(t)), "{took:?}");
     c.faulty.set_outage(Outage::None);
     assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+    c.assert_sound().await;
+}
+
+/// Hazard: a server tells the others of a fence while the store is silent, again and again, and its client waits.
+#[tokio::test]
+async fn a_command_that_fences_its_keys_is_given_up_as_soon() {
+    let mut c = server().await;
+    c.join(Env::system()).await;
+    for n in 0..2 {
+        c.space(n).instances.observe().await.unwrap();
+    }
+    let patience = Duration::from_millis(PATIENCE);
+    c.faulty.set_rates(FaultRates { conflict: 1.0, delay: 1.0, ..FaultRates::default() });
+    let before = c.faulty.counts().conflicts;
+    let falls_silent = async {
+        // The first two are the command's and the fence's, or the fence follows soon.
+        while c.faulty.counts().conflicts < before + 2 {
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+        c.faulty.set_outage(Outage::Silent(patience * 100));
+        c.faulty.set_rates(FaultRates::default());
+    };
+    let ((text, took), ()) = tokio::join!(error(&c, "INCR k"), falls_silent);
+    assert!(text.starts_with("ERR "), "{text}");
+    assert!(took < patience * 9 / 4, "{took:?}: {text}");
+    c.faulty.set_outage(Outage::None);
+    // What the fence left behind holds nobody on the other server.
+    let since = Instant::now();
+    tokio::select! {
+        () = c.space(1).fences.follow() => {}
+        reply = c.line(1, "INCR k") => assert!(matches!(reply, Reply::Int(_)), "{reply:?}"),
+    }
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     c.assert_sound().await;
 }
 

@@ -110,6 +110,8 @@ pub(super) struct Attempts {
     fence: Option<Fence>,
     /// The last attempt saw something alive that expired before the attempt could commit.
     too_late: bool,
+    /// When the store last answered all that a job or its prebuilding asked for.
+    answered: Duration,
     /// Duration of the last commit; zero if nothing had to be committed.
     pub(super) commit_took: Duration,
 }
@@ -118,7 +120,7 @@ impl Attempts {
     /// Creates the loop of one slot.
     pub(super) fn new(server: Arc<Server>, slot: Slot) -> Self {
         let rng = server.env.rng();
-        let (prebuilds, commit_took) = (Prebuilds::new(), Duration::ZERO);
+        let (prebuilds, answered, commit_took) = (Prebuilds::new(), Duration::ZERO, Duration::ZERO);
         Attempts {
             server,
             slot,
@@ -129,6 +131,7 @@ impl Attempts {
             made: 0,
             fence: None,
             too_late: false,
+            answered,
             commit_took,
         }
     }
@@ -145,7 +148,7 @@ impl Attempts {
             let waiting = jobs.len();
             self.run_some(jobs).await;
             if jobs.len() < waiting {
-                self.lift_fence().await;
+                self.fence = None;
             }
         }
     }
@@ -153,19 +156,22 @@ impl Attempts {
     /// Runs one job that may be too large for a transaction, after prebuilding what it needs.
     pub(super) async fn drain_heavy(&mut self, jobs: &mut VecDeque<Job>) {
         (self.with_results, self.made) = (false, 0);
+        let clock = &self.server.env.clock;
         for job in jobs.iter_mut() {
             job.forced.may_prebuild = true;
+            let waits = clock.monotonic();
             // Wait for fences that were put up while the job was queued.
             self.server.space.fences.pass(|| job.unit.written()).await;
+            job.since += clock.monotonic().saturating_sub(waits);
         }
         match self.prebuild(jobs).await {
             Ok(()) => {
-                self.restart_deadline(jobs);
+                self.set_deadline(jobs);
                 self.drain(jobs).await;
             }
             Err(e) => refuse(jobs, jobs.len(), e),
         }
-        self.lift_fence().await;
+        self.fence = None;
         prebuild::abandon_unused(&self.server, &mut self.prebuilds).await;
         self.prebuilds.clear();
     }
@@ -175,6 +181,7 @@ impl Attempts {
         match self.try_prebuild(jobs).await {
             Err(Error::Store(StoreError::Conflict)) if self.fence.is_none() => {
                 self.keep_others_off(jobs).await;
+                self.tell_others(Duration::MAX).await;
                 self.try_prebuild(jobs).await
             }
             prebuilt => prebuilt,
@@ -193,6 +200,9 @@ impl Attempts {
             let (result, made) = backpressure::counting(work).await;
             self.made += made;
             result?;
+            if !self.prebuilds.is_empty() {
+                self.answered = self.server.env.clock.monotonic();
+            }
         }
         Ok(())
     }
@@ -204,7 +214,7 @@ impl Attempts {
         }
         self.with_results = true;
         self.prebuild(jobs).await?;
-        self.restart_deadline(jobs);
+        self.set_deadline(jobs);
         Ok(())
     }
 
@@ -219,22 +229,36 @@ impl Attempts {
         }
         let space = &self.server.space;
         self.fence = match self.heavy {
-            Some(_) => space.try_fence(self.slot.n, keys, written).await,
-            None => Some(space.fence(self.slot.n, keys, written).await),
+            Some(_) => space.try_fence(keys, written),
+            None => Some(space.fence(keys, written).await),
         };
         self.fence.is_some()
     }
 
-    async fn lift_fence(&mut self) {
-        if let Some(fence) = self.fence.take() {
-            fence.lift().await;
+    /// Fences the keys of the front job, and gives units in flight time to end. The last attempt took this long.
+    /// False as for [`Attempts::keep_others_off`].
+    async fn settle(&mut self, jobs: &VecDeque<Job>, deadline: &mut Deadline, took: Duration) -> bool {
+        let clock = self.server.env.clock.clone();
+        let waits = clock.monotonic();
+        let is_fenced = self.keep_others_off(jobs).await;
+        // Waiting for other units is not time in which the store was silent.
+        deadline.extend(clock.monotonic().saturating_sub(waits));
+        self.tell_others(deadline.left()).await;
+        tokio::time::sleep(took.min(SETTLE)).await;
+        is_fenced
+    }
+
+    /// Informs other servers of the fence, if there is time.
+    async fn tell_others(&mut self, within: Duration) {
+        if let Some(fence) = &mut self.fence {
+            self.server.space.tell(fence, self.slot.n, within).await;
         }
     }
 
-    /// Restarts the retry deadline: the store was not silent while prebuilding.
-    fn restart_deadline(&self, jobs: &mut VecDeque<Job>) {
-        let now = self.server.env.clock.monotonic();
-        jobs.iter_mut().for_each(|job| job.since = now);
+    /// Sets the retry deadline of heavy jobs: the store was not silent while it answered what this slot had to do
+    /// before them.
+    fn set_deadline(&self, jobs: &mut VecDeque<Job>) {
+        jobs.iter_mut().for_each(|job| job.since = job.since.max(self.answered));
     }
 
     /// Runs jobs from the front until at least one is answered.
@@ -246,7 +270,10 @@ impl Attempts {
         for tries in 1u32.. {
             let begun = self.server.env.clock.monotonic();
             match self.attempt(jobs, width, &mut open, &mut deadline).await {
-                Ok((done, delivery)) => return answer_after(delivery, jobs, done),
+                Ok((done, delivery)) => {
+                    self.answered = self.server.env.clock.monotonic();
+                    return answer_after(delivery, jobs, done);
+                }
                 Err(Halt::Rerun) => {}
                 Err(Halt::TooHeavy) => {
                     width = self.pass_on(jobs);
@@ -275,15 +302,10 @@ impl Attempts {
                         && !self.too_late
                         && self.is_to_fence(tries, took)
                     {
-                        let waits = self.server.env.clock.monotonic();
                         // An attempt that may have been applied is resolved here.
-                        if !self.keep_others_off(jobs).await && open.is_empty() {
+                        if !self.settle(jobs, &mut deadline, took).await && open.is_empty() {
                             return self.pass_on_front(jobs);
                         }
-                        // Waiting for other units is not time in which the store was silent.
-                        deadline.extend(self.server.env.clock.monotonic().saturating_sub(waits));
-                        // Gives units in flight time to end.
-                        tokio::time::sleep(took.min(SETTLE)).await;
                     }
                     self.back_off(tries).await;
                     // After an unknown commit, the next attempt first checks whether it was applied; if not,

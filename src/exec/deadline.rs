@@ -109,6 +109,11 @@ impl Deadline {
         self.since += time;
     }
 
+    /// How long a store that does not answer is still waited for.
+    pub(super) fn left(&self) -> Duration {
+        (self.since + self.timeout).saturating_sub(self.clock.monotonic())
+    }
+
     /// Records that another attempt follows one that failed with `e`.
     fn note_retry(&mut self, server: &Server, e: &StoreError) {
         server.telemetry.on_retry(e);
@@ -149,7 +154,7 @@ impl Deadline {
     /// default, but never to less than an eighth of `store-timeout`, within which a healthy store answers.
     pub(super) fn begin(&mut self, tx: &Tx) {
         self.attempt = self.clock.monotonic();
-        let left = (self.since + self.timeout).saturating_sub(self.attempt);
+        let left = self.left();
         if left < self.timeout / 8 * 7 || self.timeout <= SHORT {
             tx.limit(left.max(self.timeout / 8));
         }

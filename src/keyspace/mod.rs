@@ -77,6 +77,7 @@ use sending::Sending;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use watched_absent::WatchedAbsent;
 
 const NOT_RANDOM: ReplyError = ReplyError::new(
@@ -212,19 +213,18 @@ impl Keyspace {
         self.catalog.forget();
         self.secret.forget();
     }
-    /// Fences keys by their hashes for `slot`, which has no other fence; its unit may write those in
-    /// `written`.
-    pub async fn fence(&self, slot: u16, keys: HashSet<u64>, written: HashSet<u64>) -> Fence {
-        self.fences.hold(&self.instances, slot, self.fresh.revision(), keys, written).await
+    /// Fences keys by their hashes, for a unit that may write those in `written`.
+    pub async fn fence(&self, keys: HashSet<u64>, written: HashSet<u64>) -> Fence {
+        self.fences.hold(keys, written).await
     }
     /// Like [`Keyspace::fence`], but only if no fence of this server is in the way: see [`Fences::try_hold`].
-    pub(crate) async fn try_fence(
-        &self,
-        slot: u16,
-        keys: HashSet<u64>,
-        written: HashSet<u64>,
-    ) -> Option<Fence> {
-        self.fences.try_hold(&self.instances, slot, self.fresh.revision(), keys, written).await
+    pub(crate) fn try_fence(&self, keys: HashSet<u64>, written: HashSet<u64>) -> Option<Fence> {
+        self.fences.try_hold(keys, written)
+    }
+    /// Informs other servers of the fence of `slot`, which has no other, as far as the store answers `within` this
+    /// time.
+    pub(crate) async fn tell(&self, fence: &mut Fence, slot: u16, within: Duration) {
+        fence.tell(&self.instances, slot, self.fresh.revision(), within).await;
     }
     /// Registers this server. False if its name belongs to another server: open it again under another name.
     pub async fn register(&self) -> StoreResult<bool> {

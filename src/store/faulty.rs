@@ -409,6 +409,9 @@ impl FaultyTx {
         *self.limit.lock() = time;
         self.inner.limit(time);
     }
+    pub(super) fn hand_over(&mut self) {
+        self.inner.hand_over();
+    }
     pub(super) fn is_write(&self) -> bool {
         self.inner.is_write()
     }
@@ -434,16 +437,22 @@ impl FaultyTx {
         }
     }
 
+    /// The engine's commit, a little later.
+    fn apply_late(mut self: Box<Self>) {
+        self.hand_over();
+        tokio::spawn(async move {
+            self.sleep().await;
+            let _ = self.apply().await;
+        });
+    }
+
     async fn commit_with_faults(self: Box<Self>) -> StoreResult<Version> {
         if !self.inner.is_write() {
             return Box::pin(self.inner.commit()).await;
         }
         if self.tamper.as_ref().is_some_and(|tamper| tamper.answers_early()) {
             let read = Box::pin(self.inner.read_version()).await?;
-            tokio::spawn(async move {
-                self.sleep().await;
-                let _ = self.apply().await;
-            });
+            self.apply_late();
             return Ok(read + 1);
         }
         self.reach(true).await?;
@@ -459,10 +468,7 @@ impl FaultyTx {
             return Err(StoreError::Unknown);
         }
         if self.draw(|r| r.unknown_late, |c| &mut c.unknown_late) {
-            tokio::spawn(async move {
-                self.sleep().await;
-                let _ = self.apply().await;
-            });
+            self.apply_late();
             return Err(StoreError::Unknown);
         }
         let applied = self.draw(|r| r.unknown_applied, |c| &mut c.unknown_applied);

@@ -17,6 +17,8 @@ mod count {
         pub(in crate::store) fn begin() -> Self {
             super::Held {}
         }
+
+        pub(in crate::store) fn hand_over(&mut self) {}
     }
 
     pub(in crate::store) fn must_be_none() {}
@@ -39,11 +41,10 @@ mod count {
             }
             Held { task }
         }
-    }
 
-    impl Drop for Held {
-        fn drop(&mut self) {
-            let Some(task) = self.task else { return };
+        /// Counts it for no task any more.
+        pub(in crate::store) fn hand_over(&mut self) {
+            let Some(task) = self.task.take() else { return };
             let mut held = HELD.lock();
             if let Some(n) = held.get_mut(&task) {
                 *n -= 1;
@@ -51,6 +52,12 @@ mod count {
                     held.remove(&task);
                 }
             }
+        }
+    }
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            self.hand_over();
         }
     }
 

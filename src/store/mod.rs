@@ -465,6 +465,15 @@ impl Tx {
             Tx::Fdb(t) => t.limit(time),
         }
     }
+    /// Says that another task ends it than the one that began it: see [`held`].
+    fn hand_over(&mut self) {
+        match self {
+            Tx::Local(t) => t.hand_over(),
+            Tx::Faulty(t) => t.hand_over(),
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => {}
+        }
+    }
     /// Tells a test that observes the transaction at which time (ms since the Unix epoch) its commands run,
     /// and a time that had certainly come when its read version was known.
     pub(crate) fn runs_at(&self, now: u64, sure: u64) {

@@ -15,6 +15,9 @@
 //!   ([`DATABASES`]): FLUSHDB and SWAPDB wait for it, because they conflict with everything in flight.
 //! * If several servers are alive, a fence is also a row, with a bell that every server watches. A server
 //!   that is alone writes nothing, and without fences a writer only reads one number in memory.
+//! * A store that does not answer is not waited for on behalf of fences: the row is written while its unit has time
+//!   left ([`Fence::tell`]) and cleared in the background, and fences of other servers of which this one has heard
+//!   nothing for [`SILENT`] hold nobody.
 //!
 //! ```text
 //! p 04                      -> i64 LE           changes with every fence
@@ -46,10 +49,16 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 const MOST: usize = 10_000;
 /// Attempts to write a row.
 const ATTEMPTS: u32 = 5;
-/// The limit of one read, for a store that does not answer.
+/// The longest that a store which does not answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The shortest limit of a transaction.
+const LEAST: Duration = Duration::from_millis(1);
 /// The time between two reads if the bell is silent, in case a watch is lost.
 const BEAT: Duration = Duration::from_secs(5);
+/// The same while other servers have fences.
+const SHORT_BEAT: Duration = Duration::from_secs(1);
+/// How long ago a fence of another server must have been read to hold a unit. Longer than a read and the beat before it.
+const SILENT: Duration = Duration::from_millis(3200);
 /// The pause after a failed read.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
@@ -73,6 +82,8 @@ struct State {
     own: Vec<Arc<Fenced>>,
     /// Fences of other servers, by the keys of their rows.
     others: HashMap<Bytes, Other>,
+    /// When those were read.
+    heard: Duration,
 }
 
 /// Keys that this server has fenced, and those that the unit may write.
@@ -101,12 +112,12 @@ struct Other {
     since: Duration,
 }
 
-/// A fence around keys. Dropping it lifts it on this server; [`Fence::lift`] also informs other servers.
+/// A fence around keys, of which only this server knows until [`Fence::tell`]. Dropping it lifts it.
 pub struct Fence {
     fences: Arc<Fences>,
     fenced: Arc<Fenced>,
-    /// Its row, if other servers were informed.
-    row: Option<Vec<u8>>,
+    /// The row that may have been written, and its value.
+    row: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Fences {
@@ -122,62 +133,24 @@ impl Fences {
         }
     }
 
-    /// Fences `keys`, given as hashes, for a unit that may write those in `written`. `slot` has no other
-    /// fence. `nonce` is a number never used before. The other servers known to `instances` learn of it as
-    /// soon as they can.
-    pub(crate) async fn hold(
-        self: &Arc<Self>,
-        instances: &Instances,
-        slot: u16,
-        nonce: u64,
-        keys: HashSet<u64>,
-        written: HashSet<u64>,
-    ) -> Fence {
+    /// Fences `keys`, given as hashes, for a unit that may write those in `written`.
+    pub(crate) async fn hold(self: &Arc<Self>, keys: HashSet<u64>, written: HashSet<u64>) -> Fence {
         let fenced = Fenced::new(keys, written);
         if tokio::time::timeout(LONGEST, self.until(|| self.enter(&fenced))).await.is_err() {
             self.state.lock().own.push(fenced.clone());
         }
-        self.stands(fenced, instances, slot, nonce).await
+        self.stands(fenced)
     }
 
     /// Like [`Fences::hold`], but only if no fence of this server is in the way.
-    pub(crate) async fn try_hold(
-        self: &Arc<Self>,
-        instances: &Instances,
-        slot: u16,
-        nonce: u64,
-        keys: HashSet<u64>,
-        written: HashSet<u64>,
-    ) -> Option<Fence> {
+    pub(crate) fn try_hold(self: &Arc<Self>, keys: HashSet<u64>, written: HashSet<u64>) -> Option<Fence> {
         let fenced = Fenced::new(keys, written);
-        if !self.enter(&fenced) {
-            return None;
-        }
-        Some(self.stands(fenced, instances, slot, nonce).await)
+        self.enter(&fenced).then(|| self.stands(fenced))
     }
 
-    /// Turns an entered fence into a [`Fence`], and informs other servers.
-    async fn stands(
-        self: &Arc<Self>,
-        fenced: Arc<Fenced>,
-        instances: &Instances,
-        slot: u16,
-        nonce: u64,
-    ) -> Fence {
+    fn stands(self: &Arc<Self>, fenced: Arc<Fenced>) -> Fence {
         self.standing.fetch_add(1, Ordering::AcqRel);
-        let mut fence = Fence { fences: self.clone(), fenced, row: None };
-        if instances.living() > 1 {
-            let row = root::fence(self.instance, slot);
-            let keys = &fence.fenced.keys;
-            let mut hashes: Vec<u64> = keys.iter().filter(|_| keys.len() <= MOST).copied().collect();
-            hashes.sort_unstable();
-            let raw: Vec<u8> = std::iter::once(nonce).chain(hashes).flat_map(u64::to_le_bytes).collect();
-            match self.write(&row, Some(&raw)).await {
-                Ok(()) => fence.row = Some(row),
-                Err(e) => tracing::debug!(?e, "other servers do not hear of a fence"),
-            }
-        }
-        fence
+        Fence { fences: self.clone(), fenced, row: None }
     }
 
     /// Enters the fence unless another one of this server is in the way. Returns whether it did.
@@ -206,21 +179,36 @@ impl Fences {
         until(&self.lifted, is_true).await;
     }
 
-    async fn write(&self, row: &[u8], value: Option<&[u8]>) -> StoreResult<()> {
+    /// Writes a fence's row within a time. It conflicts with [`Fences::clear`], so that an attempt whose result is
+    /// unknown cannot appear after that.
+    async fn write(&self, row: &[u8], value: &[u8], within: Duration) -> StoreResult<()> {
+        let until = self.clock.monotonic() + within;
         let mut retries = Retries::new(ATTEMPTS).idempotent();
         loop {
             let tx = self.store.begin();
-            tx.limit(PATIENCE);
-            match value {
-                Some(value) => tx.set(row, value)?,
-                None => tx.clear(row)?,
-            }
+            tx.limit(until.saturating_sub(self.clock.monotonic()).max(LEAST));
+            tx.add_read_conflict(row, &key_after(row))?;
+            tx.set(row, value)?;
             tx.add(&root::fence_bell(), &1u64.to_le_bytes())?;
             match tx.commit().await {
+                Err(e) if self.clock.monotonic() >= until => return Err(e),
                 Err(e) => retries.on_error(e)?,
                 Ok(_) => return Ok(()),
             }
         }
+    }
+
+    /// Clears a fence's row, unless its slot has put up another fence since.
+    async fn clear(&self, row: &[u8], value: &[u8]) -> StoreResult<()> {
+        let tx = self.store.begin();
+        tx.limit(PATIENCE);
+        let found = tx.get(row, Read::Serializable).await?;
+        if found.as_deref().is_some_and(|found| found != value) {
+            return Ok(());
+        }
+        tx.clear(row)?;
+        tx.add(&root::fence_bell(), &1u64.to_le_bytes())?;
+        tx.commit().await.map(drop)
     }
 
     /// Waits until none of `keys` is fenced, for [`LONGEST`] at most. Returns whether it had to wait.
@@ -239,8 +227,9 @@ impl Fences {
     fn stand_around(&self, keys: &[u64]) -> bool {
         let now = self.clock.monotonic();
         let state = self.state.lock();
+        let heard = state.heard;
         let around = |other: &Other| {
-            let young = now.saturating_sub(other.since) < LONGEST;
+            let young = now.saturating_sub(other.since) < LONGEST && now.saturating_sub(heard) < SILENT;
             young && (other.keys.is_empty() || keys.iter().any(|key| other.keys.contains(key)))
         };
         if !keys.is_empty() && state.others.values().any(around) {
@@ -256,14 +245,17 @@ impl Fences {
         loop {
             match self.look().await {
                 Ok(changed) => {
+                    let beat = if self.state.lock().others.is_empty() { BEAT } else { SHORT_BEAT };
                     tokio::select! {
                         biased;
                         _ = changed => {}
-                        () = tokio::time::sleep(BEAT) => {}
+                        () = tokio::time::sleep(beat) => {}
                     }
                 }
                 Err(e) => {
                     tracing::debug!(?e, "looking for fences of other servers");
+                    // Those of which nothing was heard for long hold nobody.
+                    self.lifted.notify_waiters();
                     tokio::time::sleep(AFTER_ERROR).await;
                 }
             }
@@ -295,6 +287,7 @@ impl Fences {
     fn replace(&self, rows: impl Iterator<Item = (Bytes, Bytes)>) {
         let now = self.clock.monotonic();
         let mut state = self.state.lock();
+        state.heard = now;
         let mut before = std::mem::take(&mut state.others);
         let count = before.len();
         for (key, raw) in rows {
@@ -313,14 +306,20 @@ impl Fences {
 }
 
 impl Fence {
-    /// Lifts the fence, and informs the servers that knew of it.
-    pub async fn lift(mut self) {
-        let (fences, row) = (self.fences.clone(), self.row.take());
-        drop(self);
-        if let Some(row) = row
-            && let Err(e) = fences.write(&row, None).await
-        {
-            tracing::debug!(?e, "other servers hear late that a fence is lifted");
+    /// Informs the other servers known to `instances`, as far as the store answers `within` this time. `slot` has no
+    /// other fence. `nonce` is a number never used before.
+    pub(crate) async fn tell(&mut self, instances: &Instances, slot: u16, nonce: u64, within: Duration) {
+        if instances.living() < 2 || self.row.is_some() || within.is_zero() {
+            return;
+        }
+        let row = root::fence(self.fences.instance, slot);
+        let keys = &self.fenced.keys;
+        let mut hashes: Vec<u64> = keys.iter().filter(|_| keys.len() <= MOST).copied().collect();
+        hashes.sort_unstable();
+        let raw: Vec<u8> = std::iter::once(nonce).chain(hashes).flat_map(u64::to_le_bytes).collect();
+        let (row, raw) = self.row.insert((row, raw));
+        if let Err(e) = self.fences.write(row, raw, within.min(PATIENCE)).await {
+            tracing::debug!(?e, "other servers may not have heard of a fence");
         }
     }
 }
@@ -332,6 +331,22 @@ impl Drop for Fence {
         self.fences.standing.fetch_sub(1, Ordering::AcqRel);
         drop(state);
         self.fences.lifted.notify_waiters();
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some((row, raw)), Ok(runtime)) = (self.row.take(), runtime) {
+            runtime.spawn(lower(self.fences.clone(), row, raw));
+        }
+    }
+}
+
+/// Clears the row of a fence that was lifted, for as long as other servers may heed it.
+async fn lower(fences: Arc<Fences>, row: Vec<u8>, raw: Vec<u8>) {
+    let until = fences.clock.monotonic() + LONGEST;
+    while let Err(e) = fences.clear(&row, &raw).await {
+        tracing::debug!(?e, "other servers hear late that a fence is lifted");
+        if fences.clock.monotonic() >= until {
+            return;
+        }
+        tokio::time::sleep(AFTER_ERROR).await;
     }
 }
 

@@ -45,7 +45,7 @@ pub struct LocalTx {
     /// Counts reads of one row, roughly: concurrent ones may be missed.
     reads: AtomicU32,
     state: Mutex<State>,
-    _held: Held,
+    held: Held,
 }
 
 #[derive(Default)]
@@ -67,8 +67,13 @@ impl LocalTx {
             overlaid: AtomicBool::new(false),
             reads: AtomicU32::new(0),
             state: Mutex::default(),
-            _held: Held::begin(),
+            held: Held::begin(),
         }
+    }
+
+    /// See [`crate::store::Tx::hand_over`].
+    pub(in crate::store) fn hand_over(&mut self) {
+        self.held.hand_over();
     }
 
     /// Another transaction at the same version and of the same age.
