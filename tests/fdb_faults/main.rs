@@ -273,10 +273,22 @@ fn tokens<'a>(events: &[&'a Event]) -> Vec<(&'a str, &'a Event)> {
     events.iter().copied().filter_map(token).collect()
 }
 
+/// The answer to a command that reads. A cluster can be silent once more after it has recovered: no server may be
+/// silent for longer than it takes to recover.
+fn answer(client: &mut Client, line: &str) -> Value {
+    let since = Instant::now();
+    loop {
+        let value = client.line(line);
+        if !value.is_error() {
+            return value;
+        }
+        say(&format!("  {line}, {:.1?} after it was sent: {value:?}", since.elapsed()));
+        assert!(since.elapsed() < RECOVERY, "{line}: {value:?}");
+    }
+}
+
 fn string(client: &mut Client, key: &str) -> Option<String> {
-    let value = client.line(&format!("GET {key}"));
-    assert!(!value.is_error(), "{key}: {value:?}");
-    value.bytes().map(|b| String::from_utf8(b.to_vec()).unwrap())
+    answer(client, &format!("GET {key}")).bytes().map(|b| String::from_utf8(b.to_vec()).unwrap())
 }
 
 fn integer(client: &mut Client, key: &str) -> i64 {
@@ -285,11 +297,11 @@ fn integer(client: &mut Client, key: &str) -> i64 {
 
 /// The members of a set, whose number SCARD must confirm.
 fn members(client: &mut Client, key: &str) -> BTreeSet<String> {
-    let value = client.line(&format!("SMEMBERS {key}"));
+    let value = answer(client, &format!("SMEMBERS {key}"));
     let items = value.items().unwrap_or_else(|| panic!("{key}: {value:?}"));
     let members: BTreeSet<String> =
         items.iter().map(|m| String::from_utf8(m.bytes().unwrap().to_vec()).unwrap()).collect();
-    assert_eq!(client.line(&format!("SCARD {key}")), Value::Int(members.len() as i64), "{key}");
+    assert_eq!(answer(client, &format!("SCARD {key}")), Value::Int(members.len() as i64), "{key}");
     assert_eq!(members.len(), items.len(), "{key} lists a member twice");
     members
 }
