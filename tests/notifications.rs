@@ -5,8 +5,12 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use support::resp::{Client, Value, request};
 use support::server::{Server, redis, tern};
+
+/// What takes longer does not come.
+const LONG: Duration = Duration::from_secs(60);
 
 /// Commands whose events are compared, in databases 0 and 1 of both servers.
 const SCRIPT: &[&str] = &[
@@ -178,6 +182,21 @@ const SCRIPT: &[&str] = &[
     "COPY zset2 zset",
     "ZREMRANGEBYSCORE zset 0 9",
     "ZREM zset2 d e",
+    "ZADD zset 1 a 2 b 3 c",
+    "SADD zmembers a x",
+    "ZRANGESTORE zmade zset 0 1",
+    "ZRANGESTORE zmade zset 7 9",
+    "ZRANGESTORE zmade nothing 0 1",
+    "ZUNIONSTORE zmade 2 zset zmembers",
+    "ZUNIONSTORE zmade 2 nothing nothing",
+    "ZINTERSTORE zmade 2 zset zmembers",
+    "ZDIFFSTORE zmade 2 zset zmembers",
+    "ZDIFFSTORE zmembers 2 zset zset",
+    "ZMPOP 2 nothing zmade MIN",
+    "ZMPOP 1 zmade MAX COUNT 9",
+    "ZMPOP 1 nothing MIN",
+    "ZINTER 2 nothing zset",
+    "ZINTERCARD 2 nothing zset",
     "ZCARD nothing",
     "ZRANGE nothing 0 1",
     "ZCOUNT nothing 0 1",
@@ -319,7 +338,7 @@ fn every_key_expires_once() {
     for n in 0..KEYS {
         client.line(&format!("SET key:{n} v PX 40"));
     }
-    std::thread::sleep(std::time::Duration::from_millis(60));
+    std::thread::sleep(Duration::from_millis(60));
     for n in 0..KEYS / 2 {
         client.line(&format!("SADD key:{n} v"));
     }
@@ -327,7 +346,7 @@ fn every_key_expires_once() {
         if client.line("DBSIZE") == Value::Int(KEYS as i64 / 2) {
             break;
         }
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        std::thread::sleep(Duration::from_millis(50));
     }
     client.line("PUBLISH end x");
     let mut received: BTreeMap<String, usize> = BTreeMap::new();
@@ -389,7 +408,10 @@ fn a_publish_that_follows_a_change_is_heard_after_it() {
         let mut words = vec!["MSET".to_owned()];
         words.extend(keys.iter().cloned().chain(["seen".into(), round.to_string()]));
         writer.send_raw(&request(&words)).unwrap();
-        while reader.line("GET seen") != Value::Bulk(round.to_string().into_bytes()) {}
+        let since = Instant::now();
+        while reader.line("GET seen") != Value::Bulk(round.to_string().into_bytes()) {
+            assert!(since.elapsed() < LONG, "the MSET: {:?}", writer.read().unwrap().value);
+        }
         let mut late = tern.client();
         if round % 2 == 0 {
             reader.line(&format!("PUBLISH answers {round}"));

@@ -195,8 +195,14 @@ const LINES: &[&str] = &[
     "ZADD z INCR 1 a",
     "ZCARD z",
     "ZCOUNT z 41 41",
+    "ZDIFF 1 z",
+    "ZDIFFSTORE d 1 z",
     "ZINCRBY z 1 a",
+    "ZINTER 1 z",
+    "ZINTERCARD 1 z",
+    "ZINTERSTORE d 1 z",
     "ZLEXCOUNT z [b [b",
+    "ZMPOP 1 z MIN",
     "ZMSCORE z a b",
     "ZPOPMAX z",
     "ZPOPMIN z",
@@ -204,6 +210,7 @@ const LINES: &[&str] = &[
     "ZRANGE z 0 -1",
     "ZRANGEBYLEX z - +",
     "ZRANGEBYSCORE z 41 41",
+    "ZRANGESTORE d z 0 -1",
     "ZRANK z b",
     "ZREM z b",
     "ZREMRANGEBYLEX z [b [b",
@@ -215,6 +222,8 @@ const LINES: &[&str] = &[
     "ZREVRANK z b",
     "ZSCAN z 0",
     "ZSCORE z a",
+    "ZUNION 1 z",
+    "ZUNIONSTORE d 1 z",
 ];
 
 /// What Redis also reveals with write permission only: whether a set has a

@@ -39,6 +39,8 @@ const FAMILIES: &[&[Command]] = &[
     zset::COMMANDS,
     zset::RANGES,
     zset::DRAWS,
+    zset::ALGEBRA,
+    zset::POPS,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

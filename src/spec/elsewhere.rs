@@ -15,8 +15,7 @@ const NAMES: &str = "
     sentinel vadd vcard vdim vemb vgetattr vinfo vismember vlinks
     vrandmember vrem vsetattr vsim xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup xgroup|create
     xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help xgroup|setid xinfo xinfo|consumers
-    xinfo|groups xinfo|help xinfo|stream xlen xnack xpending xrange xread xreadgroup xrevrange xsetid xtrim zdiff
-    zdiffstore zinter zintercard zinterstore zmpop zrangestore zunion zunionstore
+    xinfo|groups xinfo|help xinfo|stream xlen xnack xpending xrange xread xreadgroup xrevrange xsetid xtrim
 ";
 
 /// The name of a command or subcommand that Redis has and this server lacks.

@@ -18,6 +18,7 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'l' => fixed(rng, &[b"list1", b"list2", b"list3", b"a"]),
         b'z' if rng.one_in(6) => fixed(rng, KEYS),
         b'z' => fixed(rng, &[b"zset1", b"zset2", b"zset3", b"a"]),
+        b'a' => weight(rng),
         b'Z' => fixed(rng, &[b"names1", b"names2"]),
         b'r' => score(rng),
         b'Q' if rng.one_in(3) => [b"(".to_vec(), end(rng)].concat(),
@@ -101,6 +102,11 @@ fn float(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// Not one that is out of range, after which 7.0 refuses to SORT: see "SORT fails for its own numbers only".
+fn weight(rng: &mut Rng) -> Vec<u8> {
+    let usual: &[&[u8]] = &[b"1", b"2", b"-1", b"0.5", b"0", b"3"];
+    if rng.one_in(12) { score(rng) } else { rng.pick(usual).to_vec() }
+}
+
 fn score(rng: &mut Rng) -> Vec<u8> {
     match rng.below(16) {
         0 => match float(rng) {

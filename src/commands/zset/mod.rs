@@ -1,23 +1,26 @@
 //! Sorted set commands: members and their scores. Ranges, and what takes several keys, have files of their own.
 
+mod algebra;
 mod draws;
+mod pops;
 mod ranges;
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::config::Events;
-use crate::error::{NOT_FLOAT, ReplyError, Result, SYNTAX, StoreError};
+use crate::error::{NOT_FLOAT, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
-use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec, Row, one};
 use crate::store::{MAX_TRANSACTION, Read};
 use crate::types::object::{self, Slot};
 use crate::types::zset::{self, Change, Entry, Limits, Score};
+pub(crate) use algebra::COMMANDS as ALGEBRA;
 use bytes::Bytes;
 pub(crate) use draws::COMMANDS as DRAWS;
+pub(crate) use pops::COMMANDS as POPS;
 pub(crate) use ranges::COMMANDS as RANGES;
 use std::collections::HashMap;
 
@@ -35,8 +38,7 @@ const MOST_REMOVED: u64 = MAX_TRANSACTION as u64 / 100;
 const ROW: u64 = 128;
 
 /// The commands of this file.
-pub(crate) const COMMANDS: &[Command] =
-    &[ZADD, ZCARD, ZINCRBY, ZMSCORE, ZPOPMAX, ZPOPMIN, ZRANK, ZREM, ZREVRANK, ZSCORE];
+pub(crate) const COMMANDS: &[Command] = &[ZADD, ZCARD, ZINCRBY, ZMSCORE, ZRANK, ZREM, ZREVRANK, ZSCORE];
 
 const NAN: ReplyError = ReplyError::new("ERR resulting score is not a number (NaN)");
 
@@ -352,65 +354,4 @@ async fn rank(cx: &Cx<'_>, mut args: Args<'_>, reverse: bool) -> Result<Reply> {
         }
         Some((rank, _)) => Reply::Int(rank.cast_signed()),
     })
-}
-
-const ZPOPMIN: Command = Command::new(
-    Row::new(Group::SortedSet, "zpopmin", -2, "5.0.0")
-        .flags(WRITES_FAST)
-        .keys(TAKEN)
-        .syntax("key [count]")
-        .summary("Removes the members with the lowest scores, and returns them."),
-    handler!(zpopmin),
-);
-
-async fn zpopmin(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    pop(cx, args, false).await
-}
-
-const ZPOPMAX: Command = Command::new(
-    Row::new(Group::SortedSet, "zpopmax", -2, "5.0.0")
-        .flags(WRITES_FAST)
-        .keys(TAKEN)
-        .syntax("key [count]")
-        .summary("Removes the members with the highest scores, and returns them."),
-    handler!(zpopmax),
-);
-
-async fn zpopmax(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    pop(cx, args, true).await
-}
-
-async fn pop(cx: &Cx<'_>, mut args: Args<'_>, reverse: bool) -> Result<Reply> {
-    let key = args.next()?;
-    let count = match args.is_empty() {
-        true => None,
-        false => Some(parse_i64(args.next()?).and_then(|n| u64::try_from(n).ok())),
-    };
-    args.end()?;
-    let n = count.unwrap_or(Some(1)).ok_or(ReplyError::new("ERR value is out of range, must be positive"))?;
-    let s = cx.scope()?;
-    let mut slot = object::open_members(&s, key).await?;
-    let entries = take(cx, &s, &mut slot, reverse, n).await?;
-    Ok(match count {
-        Some(_) => with_scores(entries),
-        None => match entries.into_iter().next() {
-            Some((member, score)) => Reply::Array(vec![Reply::Bulk(member), Reply::Double(score.number())]),
-            None => Reply::Array(Vec::new()),
-        },
-    })
-}
-
-/// Removes up to `n` members from an end, and announces that.
-async fn take(cx: &Cx<'_>, s: &Scope<'_>, slot: &mut Slot, reverse: bool, n: u64) -> Result<Vec<Entry>> {
-    let pick = zset::Pick { reverse, skip: 0, limit: n };
-    let len = zset::len(s, slot.zset()?, Read::Snapshot).await?;
-    cx.light(n.min(len).saturating_mul(ROW))?;
-    if n < len && n > MOST_REMOVED {
-        return Err(StoreError::TooLarge.into());
-    }
-    let entries = zset::range(s, slot.zset()?, &zset::Places::all(), pick, cx.most_kept()).await?;
-    if remove(cx, s, slot, &entries).await? > 0 {
-        removed(s, slot, if reverse { "zpopmax" } else { "zpopmin" });
-    }
-    Ok(entries)
 }

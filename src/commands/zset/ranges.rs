@@ -1,6 +1,7 @@
 //! Ranges of sorted sets, by rank, by score or by name: what is in them, how many, and what goes.
 
-use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, remove, removed, with_scores};
+use super::algebra::put;
+use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, limits, remove, removed, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
@@ -9,8 +10,8 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
-use crate::spec::{Flags, Group, KEY_RO, Row};
-use crate::store::Read;
+use crate::spec::{FindKeys, Flags, Group, KEY_RO, KeySpec, Row, one};
+use crate::store::{MAX_TRANSACTION, Read};
 use crate::types::object;
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
 use bytes::Bytes;
@@ -23,6 +24,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     ZRANGE,
     ZRANGEBYLEX,
     ZRANGEBYSCORE,
+    ZRANGESTORE,
     ZREMRANGEBYLEX,
     ZREMRANGEBYRANK,
     ZREMRANGEBYSCORE,
@@ -140,12 +142,12 @@ struct Asked<'a> {
 impl<'a> Asked<'a> {
     /// Reads two ends and options. In reverse, the higher end comes first, except for ranks. `all`: also the options
     /// that ZRANGE alone has.
-    fn parse(args: &mut Args<'a>, mut by: By, mut reverse: bool, all: bool) -> ArgResult<Self> {
+    fn parse(args: &mut Args<'a>, mut by: By, mut reverse: bool, all: bool, stores: bool) -> ArgResult<Self> {
         let (first, second) = (args.next()?, args.next()?);
         let (mut with_scores, mut limit, mut sorted) = (false, None, false);
         while !args.is_empty() {
             match () {
-                () if args.keyword("WITHSCORES") => with_scores = true,
+                () if !stores && args.keyword("WITHSCORES") => with_scores = true,
                 () if args.len() > 2 && args.keyword("LIMIT") => limit = Some((args.int()?, args.int()?)),
                 () if all && !reverse && args.keyword("REV") => reverse = true,
                 () if all && !sorted && args.keyword("BYSCORE") => (by, sorted) = (By::Score, true),
@@ -174,7 +176,7 @@ impl<'a> Asked<'a> {
 
 async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool) -> Result<Reply> {
     let key = args.next()?;
-    let asked = Asked::parse(&mut args, by, reverse, all)?;
+    let asked = Asked::parse(&mut args, by, reverse, all, false)?;
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, key).await?;
     let Some((places, pick)) = asked.ends.find(&s, slot.zset()?, asked.pick).await? else {
@@ -283,6 +285,36 @@ const ZREVRANGEBYLEX: Command = Command::new(
 
 async fn zrevrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     range(cx, args, By::Name, true, false).await
+}
+
+const RANGE_STORED: &[KeySpec] = &[
+    one(&["OW", "update"]),
+    KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } },
+];
+
+const ZRANGESTORE: Command = Command::new(
+    Row::new(Group::SortedSet, "zrangestore", -5, "6.2.0")
+        .flags(Flags::WRITE.or(Flags::DENYOOM))
+        .keys(RANGE_STORED)
+        .syntax("dst src min max [<sortby: BYSCORE | BYLEX>] [<rev: REV>] [LIMIT <limit: offset count>]")
+        .types(&[("dst", "key"), ("src", "key"), ("min", "string"), ("max", "string")])
+        .summary("Stores the members of a range of ranks, scores or names."),
+    handler!(zrangestore),
+);
+
+async fn zrangestore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let (target, key) = (args.next()?, args.next()?);
+    let asked = Asked::parse(&mut args, By::Rank, false, true, true)?;
+    let s = cx.scope()?;
+    let slot = cx.look_up_members(&s, key).await?;
+    let found = match asked.ends.find(&s, slot.zset()?, asked.pick).await? {
+        Some((places, pick)) => {
+            weigh(cx, &s, slot.zset()?, &places, pick).await?;
+            zset::range(&s, slot.zset()?, &places, pick, MAX_TRANSACTION).await?
+        }
+        None => Vec::new(),
+    };
+    put(&s, target, limits(cx), found, "zrangestore").await
 }
 
 const ZCOUNT: Command = Command::new(

@@ -24,6 +24,7 @@ pub mod score;
 mod tests;
 
 use crate::config::Settings;
+use crate::env::aside;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, place};
@@ -405,8 +406,28 @@ pub async fn change(s: &Scope<'_>, slot: &mut Slot, limits: Limits, changes: &[C
     put(s, slot, rep)
 }
 
+/// Makes the key hold these distinct members and nothing else, for ever; without any it goes.
+pub(crate) async fn replace(
+    s: &Scope<'_>,
+    slot: &mut Slot,
+    limits: Limits,
+    mut entries: Vec<Entry>,
+) -> Result<()> {
+    object::check_name(&slot.key)?;
+    let members = || entries.iter().map(|(member, _)| member);
+    members().try_for_each(|member| check_member(member))?;
+    if entries.is_empty() {
+        object::remove(s, slot)?;
+        return Ok(());
+    }
+    let is_small = limits.allow(entries.len() as u64, members());
+    aside(|| sort(&mut entries));
+    let rep = of(s, is_small, &entries).await?;
+    object::put(s, slot, Value::Zset(rep), None)
+}
+
 /// Puts distinct members in order.
-fn sort(entries: &mut [Entry]) {
+pub(crate) fn sort(entries: &mut [Entry]) {
     entries.sort_unstable_by(|(a, m), (b, n)| m.cmp(n).then_with(|| a.cmp(b)));
 }
 

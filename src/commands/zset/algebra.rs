@@ -1,0 +1,396 @@
+//! What takes several sorted sets, or sets: ZUNION, ZINTER, ZDIFF and the commands derived from them.
+
+use super::{Limits, limits, with_scores};
+use crate::commands::args::{ArgResult, Args};
+use crate::commands::binding::Command;
+use crate::commands::cx::Cx;
+use crate::config::Events;
+use crate::env::aside;
+use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::handler;
+use crate::keyspace::Scope;
+use crate::server::reply::Reply;
+use crate::spec::words::parse_i64;
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::set;
+use crate::types::zset::{self, Entry, Pick, Places, Score};
+use bytes::Bytes;
+use std::collections::HashMap;
+use tokio::task::coop::consume_budget;
+
+/// The commands of this file.
+pub(crate) const COMMANDS: &[Command] =
+    &[ZDIFF, ZDIFFSTORE, ZINTER, ZINTERCARD, ZINTERSTORE, ZUNION, ZUNIONSTORE];
+
+const READS: Flags = Flags::READONLY.or(Flags::HEAVY).or(Flags::MOVABLEKEYS);
+const STORES: Flags = Flags::WRITE.or(Flags::DENYOOM).or(Flags::HEAVY).or(Flags::MOVABLEKEYS);
+
+const NUMBERED: &[KeySpec] =
+    &[KeySpec { flags: &["RO", "access"], begin: 1, find: FindKeys::Keynum { step: 1 } }];
+const STORED: &[KeySpec] = &[
+    one(&["OW", "update"]),
+    KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Keynum { step: 1 } },
+];
+
+const WEIGHED: &str = "numkeys key [key ...] [WEIGHTS weight [weight ...]] [<aggregate: AGGREGATE <SUM | MIN | MAX>>] [WITHSCORES]";
+const WEIGHED_STORED: &str = "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [<aggregate: AGGREGATE <SUM | MIN | MAX>>]";
+
+/// How members of several sets become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Op {
+    Union,
+    Inter,
+    Diff,
+}
+
+/// The score of a member of several sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            // Infinities of both signs.
+            Aggregate::Sum => number(a + b),
+            Aggregate::Min if b < a => b,
+            Aggregate::Max if b > a => b,
+            Aggregate::Min | Aggregate::Max => a,
+        }
+    }
+}
+
+/// What is not a number counts as 0.
+fn number(score: f64) -> f64 {
+    if score.is_nan() { 0.0 } else { score }
+}
+
+/// The keys that a line names.
+fn numbered<'a>(args: &mut Args<'a>, name: &str) -> ArgResult<&'a [Bytes]> {
+    let n = parse_i64(args.next()?).ok_or(NOT_INTEGER)?;
+    if n < 1 {
+        return Err(ReplyError::of(format!("ERR at least 1 input key is needed for '{name}' command")));
+    }
+    args.take(usize::try_from(n).unwrap_or(usize::MAX)).map_err(|_| SYNTAX)
+}
+
+/// What else a line asks for.
+struct Asked {
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+}
+
+impl Asked {
+    /// Of `n` keys.
+    fn plain(n: usize) -> Self {
+        Asked { weights: vec![1.0; n], aggregate: Aggregate::Sum, with_scores: false }
+    }
+
+    fn parse(args: &mut Args<'_>, op: Op, n: usize, stores: bool) -> ArgResult<Self> {
+        let mut asked = Asked::plain(n);
+        while !args.is_empty() {
+            match () {
+                () if op != Op::Diff && args.len() > n && args.keyword("WEIGHTS") => {
+                    for weight in &mut asked.weights {
+                        let wrong = ReplyError::new("ERR weight value is not a float");
+                        *weight = super::zset_number(args.next()?).ok_or(wrong)?;
+                    }
+                }
+                () if op != Op::Diff && args.len() > 1 && args.keyword("AGGREGATE") => {
+                    asked.aggregate = match () {
+                        () if args.keyword("SUM") => Aggregate::Sum,
+                        () if args.keyword("MIN") => Aggregate::Min,
+                        () if args.keyword("MAX") => Aggregate::Max,
+                        () => return Err(SYNTAX),
+                    };
+                }
+                () if !stores && args.keyword("WITHSCORES") => asked.with_scores = true,
+                () => return Err(SYNTAX),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// A source: a sorted set, or a set, whose members have the score 1.
+enum Source<'a> {
+    Scored(Option<&'a zset::ZsetRep>),
+    Plain(Option<&'a set::SetRep>),
+}
+
+impl<'a> Source<'a> {
+    fn of(slot: &'a Slot) -> Result<Self> {
+        match slot.zset() {
+            Ok(rep) => Ok(Source::Scored(rep)),
+            Err(_) => slot.set().map(Source::Plain),
+        }
+    }
+
+    async fn len(&self, s: &Scope<'_>) -> Result<u64> {
+        match self {
+            Source::Scored(rep) => zset::len(s, *rep, Read::Serializable).await,
+            Source::Plain(rep) => set::card(s, *rep).await,
+        }
+    }
+
+    async fn all(&self, s: &Scope<'_>) -> Result<Vec<(Bytes, f64)>> {
+        Ok(match self {
+            Source::Scored(rep) => {
+                let entries = zset::range(s, *rep, &Places::all(), Pick::ALL, usize::MAX).await?;
+                entries.into_iter().map(|(member, score)| (member, score.number())).collect()
+            }
+            Source::Plain(rep) => {
+                set::members(s, *rep).await?.into_iter().map(|member| (member, 1.0)).collect()
+            }
+        })
+    }
+
+    async fn scores(&self, s: &Scope<'_>, members: &[Bytes]) -> Result<Vec<Option<f64>>> {
+        Ok(match self {
+            Source::Scored(rep) => {
+                let scores = zset::scores(s, *rep, members).await?;
+                scores.into_iter().map(|score| score.map(Score::number)).collect()
+            }
+            Source::Plain(rep) => {
+                let found = set::contains_many(s, *rep, members).await?;
+                found.into_iter().map(|is_there| is_there.then_some(1.0)).collect()
+            }
+        })
+    }
+}
+
+/// Members that are looked up at once.
+const AT_ONCE: usize = 1024;
+
+/// Opens all keys before anything is decided: a wrong type is an error even if the result is empty anyway.
+async fn open(cx: &Cx<'_>, s: &Scope<'_>, keys: &[Bytes]) -> Result<Vec<Slot>> {
+    let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
+    for key in keys {
+        let slot = cx.look_up(s, key).await?;
+        Source::of(&slot)?;
+        slots.push(slot);
+    }
+    Ok(slots)
+}
+
+/// The members that an operation leaves, with their scores, in no order.
+async fn combine(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    op: Op,
+    slots: &[Slot],
+    asked: &Asked,
+) -> Result<HashMap<Bytes, f64>> {
+    let mut sources = Vec::with_capacity(slots.len());
+    for (slot, weight) in slots.iter().zip(&asked.weights) {
+        let source = Source::of(slot)?;
+        sources.push((source.len(s).await?, source, *weight));
+    }
+    if op != Op::Diff {
+        // As in Redis: the order decides about the last digit of a sum.
+        sources.sort_by_key(|(len, ..)| *len);
+    }
+    let reads: u64 = match op {
+        Op::Union => sources.iter().map(|(len, ..)| *len).sum(),
+        Op::Inter | Op::Diff => sources.first().map_or(0, |(len, ..)| *len),
+    };
+    cx.light(reads.saturating_mul(super::ROW))?;
+    let mut sources = sources.into_iter();
+    let Some((_, first, weight)) = sources.next() else { return Ok(HashMap::new()) };
+    let mut found: HashMap<Bytes, f64> = HashMap::new();
+    for (member, score) in first.all(s).await? {
+        found.insert(member, number(score * weight));
+        consume_budget().await;
+    }
+    for (_, source, weight) in sources {
+        if op == Op::Union {
+            for (member, score) in source.all(s).await? {
+                let score = number(score * weight);
+                let of = |before: &mut f64| *before = asked.aggregate.of(*before, score);
+                found.entry(member).and_modify(of).or_insert(score);
+                consume_budget().await;
+            }
+            continue;
+        }
+        let members: Vec<Bytes> = aside(|| found.keys().cloned().collect());
+        for some in members.chunks(AT_ONCE) {
+            for (member, other) in some.iter().zip(source.scores(s, some).await?) {
+                match (op, other) {
+                    (Op::Inter, Some(other)) => {
+                        // As in Redis, what is not a number makes the sum 0.
+                        let other = other * weight;
+                        found
+                            .entry(member.clone())
+                            .and_modify(|score| *score = asked.aggregate.of(*score, other));
+                    }
+                    (Op::Inter, None) | (Op::Diff | Op::Union, Some(_)) => drop(found.remove(member)),
+                    (Op::Diff | Op::Union, None) => {}
+                }
+            }
+            consume_budget().await;
+        }
+    }
+    Ok(found)
+}
+
+fn entries(found: HashMap<Bytes, f64>) -> impl Iterator<Item = Entry> {
+    found.into_iter().filter_map(|(member, score)| Some((member, Score::new(score)?)))
+}
+
+async fn answer(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op, name: &str) -> Result<Reply> {
+    let keys = numbered(&mut args, name)?;
+    let s = cx.scope()?;
+    let slots = open(cx, &s, keys).await?;
+    let asked = Asked::parse(&mut args, op, keys.len(), false)?;
+    let found = combine(cx, &s, op, &slots, &asked).await?;
+    Ok(aside(|| {
+        let mut all: Vec<Entry> = entries(found).collect();
+        zset::sort(&mut all);
+        match asked.with_scores {
+            true => with_scores(all),
+            false => Reply::bulks(all.into_iter().map(|(member, _)| member)),
+        }
+    }))
+}
+
+async fn store(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op, name: &'static str) -> Result<Reply> {
+    let (target, keys) = (args.next()?, numbered(&mut args, name)?);
+    let s = cx.scope()?;
+    let slots = open(cx, &s, keys).await?;
+    let asked = Asked::parse(&mut args, op, keys.len(), true)?;
+    let found = combine(cx, &s, op, &slots, &asked).await?;
+    put(&s, target, limits(cx), aside(|| entries(found).collect()), name).await
+}
+
+/// Makes the key hold these members; without any it goes.
+pub(super) async fn put(
+    s: &Scope<'_>,
+    target: &Bytes,
+    limits: Limits,
+    entries: Vec<Entry>,
+    event: &'static str,
+) -> Result<Reply> {
+    let mut slot = object::open(s, target, Read::Serializable).await?;
+    let (existed, n) = (slot.exists(), entries.len());
+    zset::replace(s, &mut slot, limits, entries).await?;
+    match n {
+        0 if existed => s.notify(Events::GENERIC, "del", target),
+        0 => {}
+        _ => s.notify(Events::ZSET, event, target),
+    }
+    Ok(Reply::Int(n as i64))
+}
+
+const ZUNION: Command = Command::new(
+    Row::new(Group::SortedSet, "zunion", -3, "6.2.0")
+        .flags(READS)
+        .keys(NUMBERED)
+        .syntax(WEIGHED)
+        .types(&[("weight", "integer")])
+        .summary("Returns the members that any of the sorted sets has."),
+    handler!(zunion),
+);
+
+async fn zunion(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    answer(cx, args, Op::Union, "zunion").await
+}
+
+const ZINTER: Command = Command::new(
+    Row::new(Group::SortedSet, "zinter", -3, "6.2.0")
+        .flags(READS)
+        .keys(NUMBERED)
+        .syntax(WEIGHED)
+        .types(&[("weight", "integer")])
+        .summary("Returns the members that all sorted sets have."),
+    handler!(zinter),
+);
+
+async fn zinter(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    answer(cx, args, Op::Inter, "zinter").await
+}
+
+const ZDIFF: Command = Command::new(
+    Row::new(Group::SortedSet, "zdiff", -3, "6.2.0")
+        .flags(READS)
+        .keys(NUMBERED)
+        .syntax("numkeys key [key ...] [WITHSCORES]")
+        .summary("Returns the members of the first sorted set that no other has."),
+    handler!(zdiff),
+);
+
+async fn zdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    answer(cx, args, Op::Diff, "zdiff").await
+}
+
+const ZUNIONSTORE: Command = Command::new(
+    Row::new(Group::SortedSet, "zunionstore", -4, "2.0.0")
+        .flags(STORES)
+        .keys(STORED)
+        .syntax(WEIGHED_STORED)
+        .types(&[("weight", "integer")])
+        .summary("Stores the members that any of the sorted sets has."),
+    handler!(zunionstore),
+);
+
+async fn zunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    store(cx, args, Op::Union, "zunionstore").await
+}
+
+const ZINTERSTORE: Command = Command::new(
+    Row::new(Group::SortedSet, "zinterstore", -4, "2.0.0")
+        .flags(STORES)
+        .keys(STORED)
+        .syntax(WEIGHED_STORED)
+        .types(&[("weight", "integer")])
+        .summary("Stores the members that all sorted sets have."),
+    handler!(zinterstore),
+);
+
+async fn zinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    store(cx, args, Op::Inter, "zinterstore").await
+}
+
+const ZDIFFSTORE: Command = Command::new(
+    Row::new(Group::SortedSet, "zdiffstore", -4, "6.2.0")
+        .flags(STORES)
+        .keys(STORED)
+        .syntax("destination numkeys key [key ...]")
+        .summary("Stores the members of the first sorted set that no other has."),
+    handler!(zdiffstore),
+);
+
+async fn zdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    store(cx, args, Op::Diff, "zdiffstore").await
+}
+
+const ZINTERCARD: Command = Command::new(
+    Row::new(Group::SortedSet, "zintercard", -3, "7.0.0")
+        .flags(READS)
+        .keys(NUMBERED)
+        .syntax("numkeys key [key ...] [LIMIT limit]")
+        .summary("Counts the members that all sorted sets have."),
+    handler!(zintercard),
+);
+
+async fn zintercard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let keys = numbered(&mut args, "zintercard")?;
+    let s = cx.scope()?;
+    let slots = open(cx, &s, keys).await?;
+    let mut limit = 0;
+    while !args.is_empty() {
+        if args.len() < 2 || !args.keyword("LIMIT") {
+            return Err(SYNTAX.into());
+        }
+        let raw = parse_i64(args.next()?).and_then(|n| u64::try_from(n).ok());
+        limit = raw.ok_or(ReplyError::new("ERR LIMIT can't be negative"))?;
+    }
+    let asked = Asked::plain(keys.len());
+    let found = combine(cx, &s, Op::Inter, &slots, &asked).await?.len() as u64;
+    Ok(Reply::Int(if limit > 0 { found.min(limit) } else { found }.cast_signed()))
+}
