@@ -2,9 +2,10 @@
 
 use crate::commands::bitmap;
 use crate::commands::generic::moves;
+pub(crate) use crate::commands::zset::prebuild as prebuild_ranked;
 use crate::error::SYNTAX;
 use crate::spec::words::parse_i64;
-use crate::spec::{Makes, Row};
+use crate::spec::{Makes, Ranked, Row};
 use crate::types::hash::Pair;
 use crate::types::list::End;
 use crate::types::list::prebuild::Change as ListChange;
@@ -32,6 +33,8 @@ pub(crate) enum LargeResult<'a> {
     FieldsRemoved(&'a Bytes, &'a [Bytes]),
     /// This list after a change.
     ListChanged(&'a Bytes, ListChange<'a>),
+    /// What an operation leaves of sorted sets, which its arguments name.
+    Ranked(Ranked, &'a [Bytes]),
     /// This key's value, in another database if one is named.
     Copied(&'a Bytes, Option<u8>),
     /// The value serialized in this payload.
@@ -81,6 +84,7 @@ pub(crate) fn large_result<'a>(row: &Row, argv: &'a [Bytes]) -> Option<LargeResu
             let count = parse_i64(count)?;
             LargeResult::ListChanged(key, ListChange::Remove { count, element })
         }
+        Makes::Ranked(operation) => LargeResult::Ranked(operation, sources),
         Makes::Copy => {
             let options = moves::copy_options(argv.get(3..)?, |raw| database(raw).ok_or(SYNTAX));
             LargeResult::Copied(key, options.ok()?.0)

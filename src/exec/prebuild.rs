@@ -247,6 +247,9 @@ async fn prebuild_result(
         }
         LargeResult::FieldsSet(..) | LargeResult::FieldsRemoved(..) => Ok(None),
         LargeResult::ListChanged(key, change) => lists::change(space, db, key, change, LEASE_MS).await,
+        LargeResult::Ranked(operation, args) => {
+            outgrows::prebuild_ranked(space, catalog, db, operation, args, LEASE_MS).await
+        }
         LargeResult::Copied(key, to) => match to.map_or(Some(db), |to| catalog.prefix(to)) {
             Some(to) => copy::prebuild(space, (db, to), key, LEASE_MS).await,
             None => Ok(None),

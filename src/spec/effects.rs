@@ -51,6 +51,8 @@ pub enum Makes {
     Inserted,
     /// The first key's list without elements that are the third argument, as many as the second says.
     ElementsRemoved,
+    /// What an operation leaves of the sorted sets after the first key.
+    Ranked(Ranked),
     /// A copy of the first key's value under the second key, in the database that the options name.
     Copy,
     /// The first key's value in the database that the second argument names.
@@ -170,4 +172,17 @@ impl Row {
     pub(crate) fn members<'a>(&self, argv: &'a [Bytes]) -> &'a [Bytes] {
         if self.names_members { argv.get(2..).unwrap_or_default() } else { &[] }
     }
+}
+
+/// An operation whose result is a sorted set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ranked {
+    /// The members of any.
+    Union,
+    /// The members of all.
+    Intersection,
+    /// The members of the first that no other has.
+    Difference,
+    /// A range of one.
+    Range,
 }

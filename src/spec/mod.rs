@@ -12,7 +12,7 @@ mod variable;
 pub mod words;
 
 pub use categories::{CATEGORIES, categories};
-pub use effects::{Channels, Count, Effect, Fields, Makes, Secrets, Waits};
+pub use effects::{Channels, Count, Effect, Fields, Makes, Ranked, Secrets, Waits};
 pub use flags::Flags;
 pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, waited_keys, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};

@@ -1,19 +1,19 @@
 //! What takes several sorted sets, or sets: ZUNION, ZINTER, ZDIFF and the commands derived from them.
 
-use super::{Limits, limits, with_scores};
+use super::{stored, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::config::Events;
 use crate::env::aside;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
-use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, one};
+use crate::spec::{FindKeys, Flags, Group, KeySpec, Makes, Ranked, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
+use crate::types::prebuilt;
 use crate::types::set;
 use crate::types::zset::{self, Entry, Pick, Places, Score};
 use bytes::Bytes;
@@ -36,14 +36,6 @@ const STORED: &[KeySpec] = &[
 
 const WEIGHED: &str = "numkeys key [key ...] [WEIGHTS weight [weight ...]] [<aggregate: AGGREGATE <SUM | MIN | MAX>>] [WITHSCORES]";
 const WEIGHED_STORED: &str = "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] [<aggregate: AGGREGATE <SUM | MIN | MAX>>]";
-
-/// How members of several sets become one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Op {
-    Union,
-    Inter,
-    Diff,
-}
 
 /// The score of a member of several sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,17 +84,17 @@ impl Asked {
         Asked { weights: vec![1.0; n], aggregate: Aggregate::Sum, with_scores: false }
     }
 
-    fn parse(args: &mut Args<'_>, op: Op, n: usize, stores: bool) -> ArgResult<Self> {
+    fn parse(args: &mut Args<'_>, op: Ranked, n: usize, stores: bool) -> ArgResult<Self> {
         let mut asked = Asked::plain(n);
         while !args.is_empty() {
             match () {
-                () if op != Op::Diff && args.len() > n && args.keyword("WEIGHTS") => {
+                () if op != Ranked::Difference && args.len() > n && args.keyword("WEIGHTS") => {
                     for weight in &mut asked.weights {
                         let wrong = ReplyError::new("ERR weight value is not a float");
                         *weight = super::zset_number(args.next()?).ok_or(wrong)?;
                     }
                 }
-                () if op != Op::Diff && args.len() > 1 && args.keyword("AGGREGATE") => {
+                () if op != Ranked::Difference && args.len() > 1 && args.keyword("AGGREGATE") => {
                     asked.aggregate = match () {
                         () if args.keyword("SUM") => Aggregate::Sum,
                         () if args.keyword("MIN") => Aggregate::Min,
@@ -180,27 +172,30 @@ async fn open(cx: &Cx<'_>, s: &Scope<'_>, keys: &[Bytes]) -> Result<Vec<Slot>> {
 }
 
 /// The members that an operation leaves, with their scores, in no order.
+/// `light` refuses too much work.
 async fn combine(
-    cx: &Cx<'_>,
     s: &Scope<'_>,
-    op: Op,
+    op: Ranked,
     slots: &[Slot],
     asked: &Asked,
+    light: impl Fn(u64) -> Result<()>,
 ) -> Result<HashMap<Bytes, f64>> {
     let mut sources = Vec::with_capacity(slots.len());
     for (slot, weight) in slots.iter().zip(&asked.weights) {
         let source = Source::of(slot)?;
         sources.push((source.len(s).await?, source, *weight));
     }
-    if op != Op::Diff {
+    if op != Ranked::Difference {
         // As in Redis: the order decides about the last digit of a sum.
         sources.sort_by_key(|(len, ..)| *len);
     }
     let reads: u64 = match op {
-        Op::Union => sources.iter().map(|(len, ..)| *len).sum(),
-        Op::Inter | Op::Diff => sources.first().map_or(0, |(len, ..)| *len),
+        Ranked::Union => sources.iter().map(|(len, ..)| *len).sum(),
+        Ranked::Intersection | Ranked::Difference | Ranked::Range => {
+            sources.first().map_or(0, |(len, ..)| *len)
+        }
     };
-    cx.light(reads.saturating_mul(super::ROW))?;
+    light(reads.saturating_mul(super::ROW))?;
     let mut sources = sources.into_iter();
     let Some((_, first, weight)) = sources.next() else { return Ok(HashMap::new()) };
     let mut found: HashMap<Bytes, f64> = HashMap::new();
@@ -209,7 +204,7 @@ async fn combine(
         consume_budget().await;
     }
     for (_, source, weight) in sources {
-        if op == Op::Union {
+        if op == Ranked::Union {
             for (member, score) in source.all(s).await? {
                 let score = number(score * weight);
                 let of = |before: &mut f64| *before = asked.aggregate.of(*before, score);
@@ -222,15 +217,15 @@ async fn combine(
         for some in members.chunks(AT_ONCE) {
             for (member, other) in some.iter().zip(source.scores(s, some).await?) {
                 match (op, other) {
-                    (Op::Inter, Some(other)) => {
+                    (Ranked::Intersection, Some(other)) => {
                         // As in Redis, what is not a number makes the sum 0.
                         let other = other * weight;
                         found
                             .entry(member.clone())
                             .and_modify(|score| *score = asked.aggregate.of(*score, other));
                     }
-                    (Op::Inter, None) | (Op::Diff | Op::Union, Some(_)) => drop(found.remove(member)),
-                    (Op::Diff | Op::Union, None) => {}
+                    (Ranked::Intersection, None) | (_, Some(_)) => drop(found.remove(member)),
+                    (_, None) => {}
                 }
             }
             consume_budget().await;
@@ -243,12 +238,12 @@ fn entries(found: HashMap<Bytes, f64>) -> impl Iterator<Item = Entry> {
     found.into_iter().filter_map(|(member, score)| Some((member, Score::new(score)?)))
 }
 
-async fn answer(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op, name: &str) -> Result<Reply> {
+async fn answer(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &str) -> Result<Reply> {
     let keys = numbered(&mut args, name)?;
     let s = cx.scope()?;
     let slots = open(cx, &s, keys).await?;
     let asked = Asked::parse(&mut args, op, keys.len(), false)?;
-    let found = combine(cx, &s, op, &slots, &asked).await?;
+    let found = combine(&s, op, &slots, &asked, |bytes| cx.light(bytes)).await?;
     Ok(aside(|| {
         let mut all: Vec<Entry> = entries(found).collect();
         zset::sort(&mut all);
@@ -259,32 +254,40 @@ async fn answer(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op, name: &str) -> Resu
     }))
 }
 
-async fn store(cx: &mut Cx<'_>, mut args: Args<'_>, op: Op, name: &'static str) -> Result<Reply> {
+async fn store(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &'static str) -> Result<Reply> {
     let (target, keys) = (args.next()?, numbered(&mut args, name)?);
     let s = cx.scope()?;
     let slots = open(cx, &s, keys).await?;
     let asked = Asked::parse(&mut args, op, keys.len(), true)?;
-    let found = combine(cx, &s, op, &slots, &asked).await?;
-    put(&s, target, limits(cx), aside(|| entries(found).collect()), name).await
+    let built = prebuilt::result(cx.prebuilt);
+    let entries = match built {
+        Some(_) => Vec::new(),
+        None => {
+            let found = combine(&s, op, &slots, &asked, |bytes| cx.light(bytes)).await?;
+            aside(|| entries(found).collect())
+        }
+    };
+    stored::put(cx, &s, target, entries, name).await
 }
 
-/// Makes the key hold these members; without any it goes.
-pub(super) async fn put(
+/// The sources that the arguments after the destination name, and what an operation leaves of them. None if the
+/// arguments are wrong.
+pub(super) async fn of_keys(
     s: &Scope<'_>,
-    target: &Bytes,
-    limits: Limits,
-    entries: Vec<Entry>,
-    event: &'static str,
-) -> Result<Reply> {
-    let mut slot = object::open(s, target, Read::Serializable).await?;
-    let (existed, n) = (slot.exists(), entries.len());
-    zset::replace(s, &mut slot, limits, entries).await?;
-    match n {
-        0 if existed => s.notify(Events::GENERIC, "del", target),
-        0 => {}
-        _ => s.notify(Events::ZSET, event, target),
+    op: Ranked,
+    mut args: Args<'_>,
+) -> Result<Option<(Vec<Slot>, Vec<Entry>)>> {
+    let Ok(keys) = numbered(&mut args, "") else { return Ok(None) };
+    let Ok(asked) = Asked::parse(&mut args, op, keys.len(), true) else { return Ok(None) };
+    let mut slots = Vec::with_capacity(keys.len());
+    for key in keys {
+        slots.push(object::open(s, key, Read::Snapshot).await?);
     }
-    Ok(Reply::Int(n as i64))
+    if slots.iter().any(|slot| Source::of(slot).is_err()) {
+        return Ok(None);
+    }
+    let found = combine(s, op, &slots, &asked, |_| Ok(())).await?;
+    Ok(Some((slots, aside(|| entries(found).collect()))))
 }
 
 const ZUNION: Command = Command::new(
@@ -298,7 +301,7 @@ const ZUNION: Command = Command::new(
 );
 
 async fn zunion(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    answer(cx, args, Op::Union, "zunion").await
+    answer(cx, args, Ranked::Union, "zunion").await
 }
 
 const ZINTER: Command = Command::new(
@@ -312,7 +315,7 @@ const ZINTER: Command = Command::new(
 );
 
 async fn zinter(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    answer(cx, args, Op::Inter, "zinter").await
+    answer(cx, args, Ranked::Intersection, "zinter").await
 }
 
 const ZDIFF: Command = Command::new(
@@ -325,12 +328,13 @@ const ZDIFF: Command = Command::new(
 );
 
 async fn zdiff(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    answer(cx, args, Op::Diff, "zdiff").await
+    answer(cx, args, Ranked::Difference, "zdiff").await
 }
 
 const ZUNIONSTORE: Command = Command::new(
     Row::new(Group::SortedSet, "zunionstore", -4, "2.0.0")
         .flags(STORES)
+        .makes(Makes::Ranked(Ranked::Union))
         .keys(STORED)
         .syntax(WEIGHED_STORED)
         .types(&[("weight", "integer")])
@@ -339,12 +343,13 @@ const ZUNIONSTORE: Command = Command::new(
 );
 
 async fn zunionstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    store(cx, args, Op::Union, "zunionstore").await
+    store(cx, args, Ranked::Union, "zunionstore").await
 }
 
 const ZINTERSTORE: Command = Command::new(
     Row::new(Group::SortedSet, "zinterstore", -4, "2.0.0")
         .flags(STORES)
+        .makes(Makes::Ranked(Ranked::Intersection))
         .keys(STORED)
         .syntax(WEIGHED_STORED)
         .types(&[("weight", "integer")])
@@ -353,12 +358,13 @@ const ZINTERSTORE: Command = Command::new(
 );
 
 async fn zinterstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    store(cx, args, Op::Inter, "zinterstore").await
+    store(cx, args, Ranked::Intersection, "zinterstore").await
 }
 
 const ZDIFFSTORE: Command = Command::new(
     Row::new(Group::SortedSet, "zdiffstore", -4, "6.2.0")
         .flags(STORES)
+        .makes(Makes::Ranked(Ranked::Difference))
         .keys(STORED)
         .syntax("destination numkeys key [key ...]")
         .summary("Stores the members of the first sorted set that no other has."),
@@ -366,7 +372,7 @@ const ZDIFFSTORE: Command = Command::new(
 );
 
 async fn zdiffstore(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    store(cx, args, Op::Diff, "zdiffstore").await
+    store(cx, args, Ranked::Difference, "zdiffstore").await
 }
 
 const ZINTERCARD: Command = Command::new(
@@ -391,6 +397,7 @@ async fn zintercard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         limit = raw.ok_or(ReplyError::new("ERR LIMIT can't be negative"))?;
     }
     let asked = Asked::plain(keys.len());
-    let found = combine(cx, &s, Op::Inter, &slots, &asked).await?.len() as u64;
+    let found =
+        combine(&s, Ranked::Intersection, &slots, &asked, |bytes| cx.light(bytes)).await?.len() as u64;
     Ok(Reply::Int(if limit > 0 { found.min(limit) } else { found }.cast_signed()))
 }

@@ -4,6 +4,7 @@ mod algebra;
 mod draws;
 mod pops;
 mod ranges;
+mod stored;
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -23,6 +24,7 @@ pub(crate) use draws::COMMANDS as DRAWS;
 pub(crate) use pops::COMMANDS as POPS;
 pub(crate) use ranges::COMMANDS as RANGES;
 use std::collections::HashMap;
+pub(crate) use stored::prebuild;
 
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = READS.or(Flags::FAST);

@@ -1,7 +1,6 @@
 //! Ranges of sorted sets, by rank, by score or by name: what is in them, how many, and what goes.
 
-use super::algebra::put;
-use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, limits, remove, removed, with_scores};
+use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, remove, removed, stored, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
@@ -10,9 +9,10 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
-use crate::spec::{FindKeys, Flags, Group, KEY_RO, KeySpec, Row, one};
-use crate::store::{MAX_TRANSACTION, Read};
-use crate::types::object;
+use crate::spec::{FindKeys, Flags, Group, KEY_RO, KeySpec, Makes, Ranked, Row, one};
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use crate::types::prebuilt;
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -295,6 +295,7 @@ const RANGE_STORED: &[KeySpec] = &[
 const ZRANGESTORE: Command = Command::new(
     Row::new(Group::SortedSet, "zrangestore", -5, "6.2.0")
         .flags(Flags::WRITE.or(Flags::DENYOOM))
+        .makes(Makes::Ranked(Ranked::Range))
         .keys(RANGE_STORED)
         .syntax("dst src min max [<sortby: BYSCORE | BYLEX>] [<rev: REV>] [LIMIT <limit: offset count>]")
         .types(&[("dst", "key"), ("src", "key"), ("min", "string"), ("max", "string")])
@@ -307,14 +308,28 @@ async fn zrangestore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let asked = Asked::parse(&mut args, By::Rank, false, true, true)?;
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, key).await?;
-    let found = match asked.ends.find(&s, slot.zset()?, asked.pick).await? {
-        Some((places, pick)) => {
-            weigh(cx, &s, slot.zset()?, &places, pick).await?;
-            zset::range(&s, slot.zset()?, &places, pick, MAX_TRANSACTION).await?
+    let rep = slot.zset()?;
+    let found = match asked.ends.find(&s, rep, asked.pick).await? {
+        Some((places, pick)) if prebuilt::result(cx.prebuilt).is_none() => {
+            weigh(cx, &s, rep, &places, pick).await?;
+            zset::range(&s, rep, &places, pick, usize::MAX).await?
         }
+        Some(_) | None => Vec::new(),
+    };
+    stored::put(cx, &s, target, found, "zrangestore").await
+}
+
+/// The source that the arguments after the destination name, and its range. None if the arguments are wrong.
+pub(super) async fn of_key(s: &Scope<'_>, mut args: Args<'_>) -> Result<Option<(Vec<Slot>, Vec<Entry>)>> {
+    let Ok(key) = args.next() else { return Ok(None) };
+    let Ok(asked) = Asked::parse(&mut args, By::Rank, false, true, true) else { return Ok(None) };
+    let slot = object::open(s, key, Read::Snapshot).await?;
+    let Ok(rep) = slot.zset() else { return Ok(None) };
+    let found = match asked.ends.find(s, rep, asked.pick).await? {
+        Some((places, pick)) => zset::range(s, rep, &places, pick, usize::MAX).await?,
         None => Vec::new(),
     };
-    put(&s, target, limits(cx), found, "zrangestore").await
+    Ok(Some((vec![slot], found)))
 }
 
 const ZCOUNT: Command = Command::new(

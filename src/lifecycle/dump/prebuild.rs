@@ -35,7 +35,7 @@ pub async fn prebuild(
                 hashes::whole(space, db, fields, lease_ms).await
             }
             Ok(Dumped::List(elements)) => lists::whole(space, db, &elements, lease_ms).await,
-            Ok(Dumped::Zset(entries)) => zsets::whole(space, db, entries, lease_ms).await,
+            Ok(Dumped::Zset(entries)) => zsets::whole(space, db, entries, Vec::new(), lease_ms).await,
             Ok(Dumped::Str(_)) | Err(_) => Ok(None),
         };
     }

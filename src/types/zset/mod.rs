@@ -407,23 +407,25 @@ pub async fn change(s: &Scope<'_>, slot: &mut Slot, limits: Limits, changes: &[C
 }
 
 /// Makes the key hold these distinct members and nothing else, for ever; without any it goes.
+/// Returns their number.
 pub(crate) async fn replace(
     s: &Scope<'_>,
     slot: &mut Slot,
     limits: Limits,
     mut entries: Vec<Entry>,
-) -> Result<()> {
+) -> Result<u64> {
     object::check_name(&slot.key)?;
     let members = || entries.iter().map(|(member, _)| member);
     members().try_for_each(|member| check_member(member))?;
     if entries.is_empty() {
         object::remove(s, slot)?;
-        return Ok(());
+        return Ok(0);
     }
     let is_small = limits.allow(entries.len() as u64, members());
     aside(|| sort(&mut entries));
     let rep = of(s, is_small, &entries).await?;
-    object::put(s, slot, Value::Zset(rep), None)
+    object::put(s, slot, Value::Zset(rep), None)?;
+    Ok(entries.len() as u64)
 }
 
 /// Puts distinct members in order.

@@ -3,29 +3,40 @@
 use super::counts::NewCounts;
 use super::rows::{self, check_member, place_of, rows_of};
 use super::{Entry, Score, listpack, sort};
+use crate::env::aside;
 use crate::error::Result;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{RangeOptions, Read};
-use crate::types::object::Count;
+use crate::types::Kind;
+use crate::types::object::{self, Count, Slot};
 use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
 
 /// Approximate bytes of a member's two rows besides its name.
 const ROOM: usize = 128;
 
-/// Builds the sorted set of distinct members in `db`. None if they may fit into a record.
+/// Puts what was built in the place of the key's value, without expiry. Returns its length.
+pub(crate) async fn put(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Result<u64> {
+    object::check_name(&slot.key)?;
+    built.take(s, s).await?;
+    object::put(s, slot, Kind::Zset.prebuilt(built), None)?;
+    Ok(built.len())
+}
+
+/// Builds the sorted set of distinct members in `db`, which come from `sources`. None if they may fit into a record.
 pub(crate) async fn whole(
     space: &Keyspace,
     db: Prefix,
     mut entries: Vec<Entry>,
+    sources: Vec<Source>,
     lease_ms: u64,
 ) -> Result<Option<Object>> {
     let bytes: usize = entries.iter().map(listpack::size).sum();
     if bytes <= listpack::MAX_BYTES || entries.iter().any(|(member, _)| check_member(member).is_err()) {
         return Ok(None);
     }
-    sort(&mut entries);
-    let mut build = Build::new(space, db, Vec::new(), lease_ms);
+    aside(|| sort(&mut entries));
+    let mut build = Build::new(space, db, sources, lease_ms);
     for entry in &entries {
         build.add(entry).await?;
     }
