@@ -160,6 +160,23 @@ async fn time_spent_in_the_queue_counts() {
     c.assert_sound().await;
 }
 
+/// Heavy commands have slots of their own, of which each runs one at a time.
+#[tokio::test]
+async fn time_spent_in_the_queue_of_heavy_commands_counts() {
+    let c = server().await;
+    let patience = Duration::from_millis(PATIENCE);
+    c.faulty.set_outage(Outage::Silent(patience));
+    let errors = futures_util::future::join_all((0..40).map(|_| error(&c, "SUNIONSTORE d a b"))).await;
+    for (text, took) in &errors {
+        assert!(text.starts_with("ERR the store is unavailable"), "{text}");
+        // One after the other, the last of them would take five times as long as the first.
+        assert!(*took < patience * 3, "{took:?}");
+    }
+    c.faulty.set_outage(Outage::None);
+    assert_eq!(c.line(0, "INCR k").await, Reply::Int(2));
+    c.assert_sound().await;
+}
+
 /// Hazard: a server tells the others of a fence while the store is silent, again and again, and its client waits.
 #[tokio::test]
 async fn a_command_that_fences_its_keys_is_given_up_as_soon() {
