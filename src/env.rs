@@ -288,12 +288,17 @@ pub(crate) fn aside<T>(compute: impl FnOnce() -> T) -> T {
     if several { tokio::task::block_in_place(compute) } else { compute() }
 }
 
-/// The number of parts from which on freeing runs aside.
+/// The number of parts from which on work on them runs aside.
 const MANY: usize = 1000;
+
+/// Runs a computation on this number of parts.
+pub(crate) fn aside_of<T>(parts: usize, compute: impl FnOnce() -> T) -> T {
+    if parts > MANY { aside(compute) } else { compute() }
+}
 
 /// Frees a value of this number of parts.
 pub(crate) fn free<T>(parts: usize, old: T) {
-    if parts > MANY { aside(|| drop(old)) } else { drop(old) }
+    aside_of(parts, || drop(old));
 }
 
 /// Waits until `is_true`, which is checked at once and after each notification of `changed`.

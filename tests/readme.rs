@@ -79,7 +79,7 @@ fn outcome(row: &Entry) -> String {
     parts.join("; ")
 }
 
-const GROUPS: [(&str, Group); 14] = [
+const GROUPS: [(&str, Group); 15] = [
     ("strings", Group::String),
     ("bitmaps", Group::Bitmap),
     ("HyperLogLogs", Group::HyperLogLog),
@@ -87,6 +87,7 @@ const GROUPS: [(&str, Group); 14] = [
     ("hashes", Group::Hash),
     ("lists", Group::List),
     ("sorted sets", Group::SortedSet),
+    ("geo", Group::Geo),
     ("keys", Group::Generic),
     ("transactions", Group::Transactions),
     ("connection", Group::Connection),

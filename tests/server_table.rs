@@ -86,6 +86,8 @@ fn reach(row: &Row, argc: usize) -> usize {
         FindKeys::Range { last, .. } if last >= 0 => spec.begin + last as usize,
         FindKeys::Range { last, .. } => argc - last.unsigned_abs() as usize,
         FindKeys::Keynum { .. } | FindKeys::Unknown | FindKeys::Stored => spec.begin,
+        // An option.
+        FindKeys::After(_) => 0,
     });
     ends.max().unwrap_or(0)
 }
@@ -107,11 +109,8 @@ fn keys_are_inside_the_arity() {
             "{label} changes keys and is not a write"
         );
         let prefix = row.form == Form::Prefix;
-        let movable = prefix
-            || row
-                .keys
-                .iter()
-                .any(|s| matches!(s.find, FindKeys::Keynum { .. } | FindKeys::Unknown | FindKeys::Stored));
+        let is_range = |s: &KeySpec| matches!(s.find, FindKeys::Range { .. });
+        let movable = prefix || !row.keys.iter().all(is_range);
         assert_eq!(movable, row.flags.has(Flags::MOVABLEKEYS), "{label}: movablekeys");
     }
 }

@@ -5,6 +5,7 @@
 mod cluster;
 mod support;
 
+use bytes::Bytes;
 use cluster::{Cluster, units};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -16,6 +17,8 @@ use tern::server::ClientState;
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::store::tamper::Tamper;
+use tern::types::object;
+use tern::types::zset::{self, Change, Limits, Score};
 
 /// Elements that each producer pushes.
 const EACH: usize = 300;
@@ -148,6 +151,47 @@ async fn nor_on_a_store_that_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nor_while_databases_are_swapped() {
     assert_eq!(run(FaultRates::default(), None, true).await, Ok(3 * EACH));
+}
+
+/// Several transactions together can leave a record without members. One that began before them adds a member, and
+/// does not change the record.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_of_a_sorted_set_whose_record_was_left_over_wakes() {
+    const PARTS: usize = 12;
+    const EACH: usize = 50;
+    let c = Cluster::on_system_clock(1).await;
+    let member = &c.members[0];
+    let entries: Vec<String> = (0..PARTS * EACH).map(|n| format!("1 m{n}")).collect();
+    units::replies(&member.exec, units::pipeline(&[format!("ZADD z {}", entries.join(" "))])).await;
+    let change = async |changes: Vec<Change>| {
+        let tx = member.server.store.begin();
+        let prefix = member.server.space.catalog.load(&tx).await.unwrap().prefix(0).unwrap();
+        let s = member.server.space.scope(&tx, prefix);
+        let mut slot = object::open_members(&s, &Bytes::from_static(b"z")).await.unwrap();
+        zset::change(&s, &mut slot, Limits { members: 128, length: 64 }, &changes).await.unwrap();
+        tx
+    };
+    let one = Score::new(1.0);
+    let gone = |n: usize| Change { member: format!("m{n}").into(), from: one, to: None };
+    let mut removals = Vec::new();
+    for part in 0..PARTS {
+        removals.push(change((0..EACH).map(|n| gone(PARTS * n + part)).collect()).await);
+    }
+    let addition = change(vec![Change { member: "new".into(), from: None, to: one }]).await;
+    for tx in removals {
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(units::replies(&member.exec, units::pipeline(&["EXISTS z"])).await, [Reply::Int(0)]);
+    let over = AtomicBool::new(false);
+    let waits = tokio::time::timeout(STALL, wait(&c, 0, "BZPOPMIN z 0", &over));
+    let adds = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        addition.commit().await.unwrap();
+    };
+    let (got, ()) = tokio::join!(waits, adds);
+    let got = got.expect("nobody is woken").unwrap();
+    let wanted = [Reply::Bulk("z".into()), Reply::Bulk("new".into()), Reply::Double(1.0)];
+    assert_eq!(got, Reply::Array(wanted.to_vec()));
 }
 
 /// A push between the read and the watch is missed.

@@ -1,4 +1,4 @@
-//! Sorted sets larger than a transaction that ZUNIONSTORE and its relatives leave: built under a lease and swapped in.
+//! Sorted sets larger than a transaction that ZUNIONSTORE, GEOSEARCHSTORE and their relatives leave: built under a lease and swapped in.
 //! A result is of the version of its sources at which it appears.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -52,6 +52,10 @@ async fn results_larger_than_a_transaction() {
     assert_eq!(rig.line("ZSCORE e member:000000700").await, Reply::Double(2800.0));
     assert_eq!(int(&mut rig, "ZRANGESTORE f e 1 -2").await, both - 2);
     assert_eq!(int(&mut rig, "ZRANGESTORE f f 100 -1").await, both - 102);
+    // Scores so low are geohashes of places in the south-west.
+    assert_eq!(int(&mut rig, "GEOSEARCHSTORE g d FROMLONLAT 0 0 BYRADIUS 40000 km STOREDIST").await, both);
+    assert_eq!(int(&mut rig, "GEORADIUS d 0 0 40000 km STORE g").await, both);
+    assert_eq!(rig.line("ZSCORE g member:000000700").await, Reply::Double(1400.0));
     assert_eq!(int(&mut rig, "ZINTERSTORE d 2 a b").await, 0);
     assert_eq!(int(&mut rig, "EXISTS d").await, 0);
     rig.assert_sound().await;

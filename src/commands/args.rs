@@ -37,6 +37,10 @@ impl<'a> Args<'a> {
             "ERR unknown subcommand or wrong number of arguments for '{sub}'. Try {container} HELP."
         ))
     }
+    /// The command's name as the client wrote it.
+    pub(crate) fn name(&self) -> String {
+        self.argv.first().map_or_else(String::new, |name| quoted_up_to(name, MAX_QUOTED).into_owned())
+    }
     /// The number of arguments left.
     pub(crate) fn len(&self) -> usize {
         self.rest.len()

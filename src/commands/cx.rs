@@ -45,6 +45,8 @@ pub struct Cx<'a> {
     pub(crate) prebuilt: &'a [Prebuilt],
     /// Whether the reply may be a [`Reply::Members`](crate::server::reply::Reply::Members): not where it is kept under a client's id.
     pub(crate) may_stream: bool,
+    /// What the command makes is prebuilt if it answers [`StoreError::TooLarge`], instead of going into one transaction.
+    pub(crate) may_prebuild: bool,
     /// Set by a command whose row says that it acts on the server, if it only read data: its reply belongs to
     /// this attempt.
     pub(crate) only_read: bool,

@@ -7,6 +7,8 @@ mod bulk;
 pub(crate) mod cx;
 mod float;
 pub(crate) mod outgrows;
+mod popped;
+mod ranked;
 pub mod registry;
 pub(crate) mod timeouts;
 
@@ -16,6 +18,7 @@ mod bitmap;
 mod cluster;
 pub(crate) mod connection;
 pub mod generic;
+mod geo;
 mod hash;
 mod hyperloglog;
 mod list;

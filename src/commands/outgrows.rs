@@ -2,10 +2,10 @@
 
 use crate::commands::bitmap;
 use crate::commands::generic::moves;
-pub(crate) use crate::commands::zset::prebuild as prebuild_ranked;
+pub(crate) use crate::commands::ranked::prebuild as prebuild_ranked;
 use crate::error::SYNTAX;
 use crate::spec::words::parse_i64;
-use crate::spec::{Makes, Ranked, Row};
+use crate::spec::{Makes, Ranked, Row, written_keys};
 use crate::types::hash::Pair;
 use crate::types::list::End;
 use crate::types::list::prebuild::Change as ListChange;
@@ -83,6 +83,9 @@ pub(crate) fn large_result<'a>(row: &Row, argv: &'a [Bytes]) -> Option<LargeResu
             let [count, element] = sources else { return None };
             let count = parse_i64(count)?;
             LargeResult::ListChanged(key, ListChange::Remove { count, element })
+        }
+        Makes::Ranked(operation @ (Ranked::Around | Ranked::AroundMember)) => {
+            LargeResult::Ranked(operation, argv.get(1..).filter(|_| !written_keys(row, argv).is_empty())?)
         }
         Makes::Ranked(operation) => LargeResult::Ranked(operation, sources),
         Makes::Copy => {

@@ -10,8 +10,8 @@ use super::server::{acl, command, config, debug, info, latency, lolwut, memory, 
 use super::set::algebra;
 use super::transactions::idempotent;
 use super::{
-    bitmap, cluster, connection, generic, hash, hyperloglog, list, pubsub, scripting, server, set, string,
-    transactions, zset,
+    bitmap, cluster, connection, generic, geo, hash, hyperloglog, list, pubsub, scripting, server, set,
+    string, transactions, zset,
 };
 
 /// All families.
@@ -41,6 +41,9 @@ const FAMILIES: &[&[Command]] = &[
     zset::DRAWS,
     zset::ALGEBRA,
     zset::POPS,
+    zset::WAITING,
+    geo::COMMANDS,
+    geo::SEARCHES,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

@@ -1,10 +1,20 @@
-//! The timeout of commands that wait: seconds, with a fraction.
+//! What commands that wait share: their flags, their keys, and their timeout: seconds, with a fraction.
 
 use super::float;
 use crate::error::ReplyError;
-use crate::spec::{Row, Waits};
+use crate::spec::{FindKeys, Flags, KeySpec, Row, Waits};
 use bytes::Bytes;
 use std::time::Duration;
+
+pub(crate) const BLOCKS: Flags = Flags::WRITE.or(Flags::BLOCKING);
+/// The type of the argument.
+pub(crate) const TIMEOUT: &[(&str, &str)] = &[("timeout", "double")];
+/// Keys whose values lose something: all arguments but the last.
+pub(crate) const TAKEN: &[KeySpec] =
+    &[KeySpec { flags: &["RW", "access", "delete"], begin: 1, find: FindKeys::Range { last: -2, step: 1 } }];
+/// The same: as many as the second argument says.
+pub(crate) const TAKEN_NUMBERED: &[KeySpec] =
+    &[KeySpec { flags: &["RW", "access", "delete"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
 
 const NO_NUMBER: ReplyError = ReplyError::new("ERR timeout is not a float or out of range");
 const NEGATIVE: ReplyError = ReplyError::new("ERR timeout is negative");

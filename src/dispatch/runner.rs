@@ -44,6 +44,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) outbox: Outbox,
     /// False while a unit runs whose replies are kept under an id.
     pub(crate) may_stream: bool,
+    /// Whether what a call makes is prebuilt if the call finds it too large.
+    pub(crate) may_prebuild: bool,
     /// Whether the last call only read data, whatever its row says.
     pub(crate) only_read: bool,
     /// Whether a call that turns out to be heavy is refused, because others queue behind it.
@@ -73,6 +75,7 @@ impl<'a> Runner<'a> {
             memo: Memo::default(),
             outbox,
             may_stream: true,
+            may_prebuild: false,
             only_read: false,
             in_lane: false,
         }
@@ -105,6 +108,7 @@ impl<'a> Runner<'a> {
             rng: &mut self.rng,
             prebuilt,
             may_stream: self.may_stream && call.id.is_none(),
+            may_prebuild: self.may_prebuild,
             only_read: false,
             in_lane: self.in_lane,
             lookups: &self.lookups,

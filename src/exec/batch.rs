@@ -183,7 +183,7 @@ impl<'a> Batch<'a> {
             return Ok(None);
         }
         client.in_exec = unit.exec;
-        self.runner.may_stream = unit.id.is_none();
+        (self.runner.may_stream, self.runner.may_prebuild) = (unit.id.is_none(), forced.may_prebuild);
         let (server, in_lane) = (self.runner.server, self.runner.in_lane);
         let (mut held, began) = (Held::new(unit, server), server.env.clock.monotonic());
         for (n, call) in unit.calls.iter().enumerate() {

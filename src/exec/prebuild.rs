@@ -174,7 +174,7 @@ fn selected(call: &Call) -> Option<u8> {
 #[derive(Default)]
 struct Written<'a> {
     keys: HashSet<&'a Bytes>,
-    /// A call that names no key, such as FLUSHALL.
+    /// A call whose keys are not known, such as FLUSHALL.
     anything: bool,
 }
 
@@ -188,9 +188,8 @@ impl<'a> Written<'a> {
     /// Adds what one more call may change.
     fn add(&mut self, call: &'a Call) {
         if call.row.is_write() {
-            let written = written_keys(call.row, &call.argv);
-            self.anything |= written.is_empty();
-            self.keys.extend(written);
+            self.anything |= call.row.keys.is_empty() || keys_of(call.row, &call.argv).is_none();
+            self.keys.extend(written_keys(call.row, &call.argv));
         }
     }
 }

@@ -7,7 +7,9 @@
 //! Whoever is responsible for a key looks at it in a small transaction, which reads the key's record, and has the store
 //! watch it if there is nothing. Any change after the version of that read fires the watch: of this server or another,
 //! by whatever command. What may exist without a change of the record is a key of a database that was swapped or
-//! flushed, so the place of the database is watched, too. Two watches a key and server, whoever waits.
+//! flushed, so the place of the database is watched, too; and a member of a value that was emptied by several
+//! transactions together, so that none of them removed its record: then its number of members is watched. Two or three
+//! watches a key, kind and server, whoever waits.
 //!
 //! Who sees more elements than it takes invites those behind it, once its own call is queued: they run theirs at once,
 //! in the same order, and share its commit.
@@ -24,12 +26,13 @@ use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Prefix, root};
 use crate::server::reply::Reply;
-use crate::server::waiters::{Invitation, Open, Ticket, Unblock};
+use crate::server::waiters::{Invitation, Open, Ticket, Unblock, Wanted};
 use crate::server::{ClientState, Server};
 use crate::spec::{Group, Row, waited_keys};
 use crate::store::{Read, Tx, Watch};
 use crate::telemetry::Outcome;
-use crate::types::{Kind, object};
+use crate::types::Kind;
+use crate::types::object::{self, Slot};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use std::future::{Future, poll_fn};
@@ -52,17 +55,17 @@ const TOO_MANY: ReplyError = ReplyError::new(
     "ERR a command can wait for at most 4096 keys: wait for the others on another connection",
 );
 
-/// The type of value that a command waits for. (With a second one, a key needs a queue for each: who waits for a list
-/// cannot tell who waits for something else that there is some.)
+/// The type of value that a command waits for.
 fn kind_of(row: &Row) -> Option<Kind> {
     match row.group {
         Group::List => Some(Kind::List),
+        Group::SortedSet => Some(Kind::Zset),
         Group::String
         | Group::Bitmap
         | Group::HyperLogLog
+        | Group::Geo
         | Group::Set
         | Group::Hash
-        | Group::SortedSet
         | Group::Generic
         | Group::Connection
         | Group::Transactions
@@ -76,7 +79,6 @@ fn kind_of(row: &Row) -> Option<Kind> {
 /// A call that waits.
 pub struct Wait {
     call: Call,
-    db: u8,
     ticket: Ticket,
     /// By the monotonic clock. None: it waits for ever.
     deadline: Option<Duration>,
@@ -94,15 +96,16 @@ pub struct Wait {
 impl Wait {
     /// A client that has sent a call which waits for at most `timeout` (None: for ever).
     pub fn new(server: &Server, client: &ClientState, call: Call, timeout: Option<Duration>) -> Self {
-        let (db, mut keys) = (client.db, waited_keys(call.row, &call.argv));
+        let mut keys = waited_keys(call.row, &call.argv);
         let has_too_many = keys.len() > MOST_KEYS;
         if has_too_many {
             keys.clear();
         }
-        let ticket = server.waiters.enter(client.id, db, &keys);
+        let wanted = Wanted { db: client.db, kind: kind_of(call.row) };
+        let ticket = server.waiters.enter(client.id, wanted, &keys);
         let deadline = timeout.map(|timeout| server.env.clock.monotonic().saturating_add(timeout));
         let (is_called, has_run, watched_at, in_vain) = Default::default();
-        Wait { call, db, ticket, deadline, is_called, has_run, has_too_many, watched_at, in_vain }
+        Wait { call, ticket, deadline, is_called, has_run, has_too_many, watched_at, in_vain }
     }
 
     /// The call.
@@ -218,7 +221,7 @@ impl Wait {
                 Poll::Ready(reply) => reply,
                 Poll::Pending => {
                     // The call is queued: what the next ones do comes behind it.
-                    invitation.into_iter().for_each(|invitation| self.ticket.invite(self.db, invitation));
+                    invitation.into_iter().for_each(|invitation| self.ticket.invite(invitation));
                     run.await
                 }
             }
@@ -273,22 +276,21 @@ impl Wait {
     }
 
     async fn prefix(&self, server: &Server, tx: &Tx) -> Result<Prefix> {
-        let place = server.space.catalog.load(tx).await?.place(self.db);
+        let place = server.space.catalog.load(tx).await?.place(self.ticket.wanted().db);
         let gone = || StoreError::Unavailable("the database catalog has not been read yet".into());
         Ok(place.ok_or_else(gone)?.prefix)
     }
 
+    async fn slots(&self, s: &Scope<'_>, keys: impl Iterator<Item = &Bytes>) -> Result<Vec<Slot>> {
+        try_join_all(keys.map(|key| object::open(s, key, Read::Snapshot))).await
+    }
+
     /// The first of the keys that has something, and how many elements.
-    async fn seen<'a>(
-        &self,
-        s: &Scope<'_>,
-        keys: impl Iterator<Item = &'a Bytes> + Clone,
-    ) -> Result<Option<(&'a Bytes, u64)>> {
-        let slots = try_join_all(keys.clone().map(|key| object::open(s, key, Read::Snapshot))).await?;
-        for (slot, key) in slots.iter().zip(keys) {
+    async fn seen<'a>(&self, s: &Scope<'_>, slots: &'a [Slot]) -> Result<Option<(&'a Bytes, u64)>> {
+        for slot in slots {
             let value = slot.record().map(|record| &record.value);
-            if let Some(value) = value.filter(|value| Some(value.kind()) == kind_of(self.call.row)) {
-                return Ok(Some((key, value.len(s, Read::Snapshot).await?)));
+            if let Some(value) = value.filter(|value| Some(value.kind()) == self.ticket.wanted().kind) {
+                return Ok(Some((&slot.key, value.len(s, Read::Snapshot).await?)));
             }
         }
         Ok(None)
@@ -306,12 +308,13 @@ impl Wait {
         }
         let seen = async {
             let tx = server.store.begin();
-            let prefix = self.prefix(server, &tx).await?;
-            Result::Ok(self.seen(&server.space.scope(&tx, prefix), keys.iter()).await?.map(|(key, _)| key))
+            let s = server.space.scope(&tx, self.prefix(server, &tx).await?);
+            let slots = self.slots(&s, keys.iter()).await?;
+            Result::Ok(self.seen(&s, &slots).await?.map(|(key, _)| key.clone()))
         };
         // A store that does not answer says so to the call itself.
         let Ok(Some(key)) = seen.await else { return false };
-        self.ticket.open(self.db, key);
+        self.ticket.open(&key);
         self.ticket.is_behind()
     }
 
@@ -324,18 +327,26 @@ impl Wait {
         }
         let tx = server.store.begin();
         let prefix = self.prefix(server, &tx).await?;
-        let all = keys.iter().map(|open| &open.key);
-        if let Some((key, elements)) = self.seen(&server.space.scope(&tx, prefix), all).await? {
+        let s = server.space.scope(&tx, prefix);
+        let slots = self.slots(&s, keys.iter().map(|open| &open.key)).await?;
+        if let Some((key, elements)) = self.seen(&s, &slots).await? {
             return Ok(Some(Invitation::of(key.clone(), elements)));
         }
-        let watch = |open: Open| -> Result<_> {
-            let watches = [tx.watch(&prefix.record(&open.key))?, tx.watch(&root::database(self.db))?];
+        let place = root::database(self.ticket.wanted().db);
+        let watch = |(open, slot): (Open, &Slot)| -> Result<_> {
+            let mut watches = vec![tx.watch(&prefix.record(&open.key))?, tx.watch(&place)?];
+            let emptied = slot.stored().map(|record| &record.value).filter(|_| !slot.exists());
+            let emptied = emptied.filter(|value| Some(value.kind()) == self.ticket.wanted().kind);
+            if let Some(oid) = emptied.and_then(|value| value.counter()) {
+                watches.push(tx.watch(&prefix.count(oid))?);
+            }
             Ok((open, watches))
         };
-        let watches: Vec<(Open, [Watch; 2])> = keys.into_iter().map(watch).collect::<Result<_>>()?;
+        let watches: Vec<(Open, Vec<Watch>)> =
+            keys.into_iter().zip(&slots).map(watch).collect::<Result<_>>()?;
         tx.commit().await?;
         for (open, watches) in watches {
-            self.ticket.watched(self.db, open, watches);
+            self.ticket.watched(open, watches);
         }
         Ok(None)
     }

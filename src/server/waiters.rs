@@ -1,8 +1,8 @@
 //! Who waits for which keys, on this server (BLPOP and its relatives): first come, first served.
 //!
-//! Each key has a queue. Its first waiter is responsible for it. Always, one of two things holds for a key that
-//! somebody waits for:
-//! * the store watches it, from a version at which there was nothing to have; or
+//! Each key has a queue for each kind of value that is waited for there: who waits for a list cannot tell who waits for
+//! a sorted set that there is one. Its first waiter is responsible for it. Always, one of two things holds for a queue:
+//! * the store watches its key, from a version at which there was nothing to have; or
 //! * it is *open*: its first waiter looks, or was told to.
 //!
 //! So a change is never missed: the watch fires, which opens the key; the first waiter looks, and either takes what
@@ -14,6 +14,7 @@
 //! its way, and share its commit.
 
 use crate::store::Watch;
+use crate::types::Kind;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
@@ -26,8 +27,17 @@ use std::task::{Context, Poll};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-/// A key of a database.
-type Key = (u8, Bytes);
+/// What is waited for at some keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Wanted {
+    /// The database of the keys.
+    pub(crate) db: u8,
+    /// The kind of value. None: nothing is.
+    pub(crate) kind: Option<Kind>,
+}
+
+/// A queue: a key, and what is waited for there.
+type Key = (Wanted, Bytes);
 
 /// All waiters of a server.
 #[derive(Debug, Default)]
@@ -61,10 +71,10 @@ pub(crate) struct Open {
     times: u64,
 }
 
-/// The watches of a key's record and of its database's place, and the task that waits for them.
+/// The watches of a key, and the task that waits for them.
 #[derive(Debug)]
 struct Watched {
-    watches: Arc<Mutex<[Watch; 2]>>,
+    watches: Arc<Mutex<Vec<Watch>>>,
     task: AbortHandle,
 }
 
@@ -75,7 +85,7 @@ impl Drop for Watched {
 }
 
 /// Ready once one of the watches has fired, also if somebody has seen that before.
-fn fired(watches: &mut [Watch; 2], cx: &mut Context<'_>) -> Poll<()> {
+fn fired(watches: &mut [Watch], cx: &mut Context<'_>) -> Poll<()> {
     let is_ready = |watch: &mut Watch| watch.is_terminated() || Pin::new(watch).poll(cx).is_ready();
     if watches.iter_mut().any(is_ready) { Poll::Ready(()) } else { Poll::Pending }
 }
@@ -93,6 +103,7 @@ const FAILED: u8 = 4;
 /// A client that waits.
 #[derive(Debug)]
 struct Waiter {
+    wanted: Wanted,
     keys: Vec<Key>,
     state: AtomicU8,
     /// Whether it has looked at all of its keys since it entered the queues.
@@ -184,11 +195,13 @@ impl State {
 
 impl Waiters {
     /// Enters a client at the end of the queues of some keys. Do this before looking for the first time.
-    pub(crate) fn enter(self: &Arc<Self>, client: u64, db: u8, keys: &[&Bytes]) -> Ticket {
+    pub(crate) fn enter(self: &Arc<Self>, client: u64, wanted: Wanted, keys: &[&Bytes]) -> Ticket {
         let mut seen = HashSet::with_capacity(keys.len());
         // Copies: they may be kept for long, and would keep a whole read buffer alive.
-        let own = keys.iter().filter(|key| seen.insert(**key)).map(|key| (db, Bytes::copy_from_slice(key)));
+        let own =
+            keys.iter().filter(|key| seen.insert(**key)).map(|key| (wanted, Bytes::copy_from_slice(key)));
         let waiter = Arc::new(Waiter {
+            wanted,
             keys: own.collect(),
             state: AtomicU8::new(BEGINS),
             has_looked: AtomicBool::new(false),
@@ -217,7 +230,8 @@ impl Waiters {
 
     /// The number of keys that clients wait for.
     pub(crate) fn keys(&self) -> usize {
-        self.0.lock().queues.len()
+        let state = self.0.lock();
+        state.queues.keys().map(|(wanted, key)| (wanted.db, key)).collect::<HashSet<_>>().len()
     }
 
     /// Opens a key because a watch has fired.
@@ -263,6 +277,15 @@ impl Ticket {
         self.waiter.bell.notify_one();
     }
 
+    /// What it waits for.
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.waiter.wanted
+    }
+
+    fn key(&self, key: Bytes) -> Key {
+        (self.waiter.wanted, key)
+    }
+
     /// Whether the client has looked at all of its keys.
     pub(crate) fn has_looked(&self) -> bool {
         self.waiter.has_looked.load(Ordering::Relaxed)
@@ -280,9 +303,9 @@ impl Ticket {
 
     /// Passes an invitation on to the next one in the key's queue, if its call runs in the same lane, which its first
     /// key decides: in another one it could be faster.
-    pub(crate) fn invite(&self, db: u8, Invitation { key, others }: Invitation) {
+    pub(crate) fn invite(&self, Invitation { key, others }: Invitation) {
         let Some(others) = others.checked_sub(1) else { return };
-        let key = (db, key);
+        let key = self.key(key);
         let state = self.waiters.0.lock();
         let queue = state.queues.get(&key).map(|queue| &queue.waiters).into_iter().flatten();
         let is_me = |other: &&Arc<Waiter>| Arc::ptr_eq(other, &self.waiter);
@@ -314,10 +337,9 @@ impl Ticket {
     }
 
     /// Opens a key that has something, although no watch has fired yet.
-    pub(crate) fn open(&self, db: u8, key: &Bytes) {
-        if let Some(queue) =
-            self.waiters.0.lock().queues.get_mut(&(db, key.clone())).filter(|queue| !queue.open)
-        {
+    pub(crate) fn open(&self, key: &Bytes) {
+        let mut state = self.waiters.0.lock();
+        if let Some(queue) = state.queues.get_mut(&self.key(key.clone())).filter(|queue| !queue.open) {
             queue.open();
         }
     }
@@ -332,9 +354,9 @@ impl Ticket {
         self.waiter.keys.iter().filter_map(open).collect()
     }
 
-    /// The store watches this key's record and its database's place, from a version at which it had nothing.
-    pub(crate) fn watched(&self, db: u8, Open { key, times }: Open, watches: [Watch; 2]) {
-        let (key, watches) = ((db, key), Arc::new(Mutex::new(watches)));
+    /// The store watches this key from a version at which it had nothing.
+    pub(crate) fn watched(&self, Open { key, times }: Open, watches: Vec<Watch>) {
+        let (key, watches) = (self.key(key), Arc::new(Mutex::new(watches)));
         let mut state = self.waiters.0.lock();
         let is_same = |queue: &&mut Queue| queue.times == times && queue.is_first(&self.waiter);
         let Some(queue) = state.queues.get_mut(&key).filter(is_same) else { return };

@@ -39,6 +39,7 @@ pub fn categories(row: &Entry) -> Vec<&'static str> {
         Group::Hash => Some("hash"),
         Group::List => Some("list"),
         Group::SortedSet => Some("sortedset"),
+        Group::Geo => Some("geo"),
         Group::Generic => Some("keyspace").filter(|_| !["set", "connection"].iter().any(named)),
         Group::Connection => Some("connection"),
         Group::Transactions => Some("transaction"),

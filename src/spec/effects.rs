@@ -51,7 +51,7 @@ pub enum Makes {
     Inserted,
     /// The first key's list without elements that are the third argument, as many as the second says.
     ElementsRemoved,
-    /// What an operation leaves of the sorted sets after the first key.
+    /// What an operation leaves of the sorted sets after the first key, which GEORADIUS names last instead.
     Ranked(Ranked),
     /// A copy of the first key's value under the second key, in the database that the options name.
     Copy,
@@ -185,4 +185,10 @@ pub enum Ranked {
     Difference,
     /// A range of one.
     Range,
+    /// The members of one within a distance from a place (GEORADIUS).
+    Around,
+    /// The same from a member (GEORADIUSBYMEMBER).
+    AroundMember,
+    /// The members of one in an area (GEOSEARCHSTORE).
+    Search,
 }

@@ -9,9 +9,7 @@
 /// Names in lower case. Subcommands come after a bar, if this server lacks the container or the subcommand.
 const NAMES: &str = "
     arcount ardel ardelrange arget argetrange argrep arinfo arinsert arlastitems arlen armget armset arnext arop arring arscan
-    arseek arset blmovem bzmpop bzpopmax bzpopmin geoadd geodist geohash geopos georadius
-    georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore himport
-    lmovem
+    arseek arset blmovem himport lmovem
     sentinel vadd vcard vdim vemb vgetattr vinfo vismember vlinks
     vrandmember vrem vsetattr vsim xack xackdel xadd xautoclaim xcfgset xclaim xdel xdelex xgroup xgroup|create
     xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|help xgroup|setid xinfo xinfo|consumers

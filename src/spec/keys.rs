@@ -43,6 +43,9 @@ pub enum FindKeys {
     Unknown,
     /// After the last STORE among SORT's options.
     Stored,
+    /// After the last of this word, STORE or STOREDIST, among GEORADIUS' options from `begin` on. (COMMAND shows it as
+    /// Redis does, which takes the first, although the command writes to the last.)
+    After(&'static str),
 }
 
 impl KeySpec {
@@ -50,6 +53,7 @@ impl KeySpec {
     pub(crate) fn first<'a>(&self, argv: &'a [Bytes]) -> Option<&'a Bytes> {
         match self.find {
             FindKeys::Range { .. } | FindKeys::Unknown | FindKeys::Stored => argv.get(self.begin),
+            FindKeys::After(word) => after(word, self.begin, argv).first(),
             FindKeys::Keynum { .. } => argv.get(self.begin + 1),
         }
     }
@@ -117,6 +121,19 @@ fn stored(begin: usize, argv: &[Bytes]) -> &[Bytes] {
     found
 }
 
+/// The argument of the last option with this name, if any.
+fn after<'a>(word: &str, begin: usize, argv: &'a [Bytes]) -> &'a [Bytes] {
+    let (mut at, mut found) = (begin, &[][..]);
+    while let Some(option) = argv.get(at) {
+        let is = |name: &str| option.eq_ignore_ascii_case(name.as_bytes());
+        if is(word) {
+            found = argv.get(at + 1..at + 2).unwrap_or(found);
+        }
+        at += if is("STORE") || is("STOREDIST") { 2 } else { 1 };
+    }
+    found
+}
+
 /// The keys in `argv` by one specification. None if the number of keys is wrong.
 pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<Item = &'a Bytes> + use<'a>> {
     let (keys, step) = match spec.find {
@@ -130,6 +147,7 @@ pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<It
         }
         FindKeys::Unknown => (&[][..], 1),
         FindKeys::Stored => (stored(spec.begin, argv), 1),
+        FindKeys::After(word) => (after(word, spec.begin, argv), 1),
         FindKeys::Keynum { step } => {
             // Parsed as Redis does at this point: the command itself rejects anything that is not a number.
             let n = usize::try_from(atoi(argv.get(spec.begin)?)).ok()?;
@@ -137,4 +155,31 @@ pub fn keys_at<'a>(spec: &KeySpec, argv: &'a [Bytes]) -> Option<impl Iterator<It
         }
     };
     Some(keys.iter().step_by(step))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::registry::table;
+
+    /// The key that GEORADIUS writes to is among those that ACL rules must allow, however the options are arranged.
+    #[test]
+    fn the_key_that_georadius_writes_to_is_found() {
+        for (options, wanted) in [
+            ("", ""),
+            ("ASC STORE a", "a"),
+            ("store a STORE b", "b"),
+            ("STORE a STOREDIST b", "a b"),
+            ("STOREDIST a STORE b STOREDIST c COUNT 1", "b c"),
+            ("STORE STORE", "STORE"),
+            ("STOREDIST STORE STORE k", "k STORE"),
+            ("STORE STOREDIST", "STOREDIST"),
+        ] {
+            let line = format!("GEORADIUS k 1 2 3 m {options}");
+            let argv: Vec<Bytes> = line.split_whitespace().map(|word| Bytes::from(word.to_owned())).collect();
+            let (row, _) = table().resolve(&argv).unwrap().unwrap();
+            let found: Vec<&[u8]> = written_keys(row, &argv).into_iter().map(|key| &key[..]).collect();
+            assert_eq!(found.join(&b' '), wanted.as_bytes(), "{line}");
+        }
+    }
 }

@@ -36,6 +36,8 @@ pub enum Group {
     List,
     /// Sorted sets.
     SortedSet,
+    /// Sorted sets of places.
+    Geo,
     /// Any key.
     Generic,
     /// Connection.

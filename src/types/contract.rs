@@ -96,7 +96,7 @@ pub(crate) trait Type: Sized {
 macro_rules! types {
     ($($(#[cfg($cfg:meta)])? $name:ident($type:ty)),+ $(,)?) => {
         /// A type of value.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Kind {
             $($(#[cfg($cfg)])? #[doc = concat!("See [`", stringify!($type), "`].")] $name),+
         }

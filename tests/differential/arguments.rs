@@ -25,14 +25,13 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'Q' => end(rng),
         b'X' => name(rng),
         b'W' => return many_entries(rng, argv),
+        b'G' | b'U' | b'J' | b'C' | b'O' | b'E' => return of_places(rng, kind, argv),
         b'v' if rng.one_in(8) => number(rng),
         b'v' => fixed(rng, VALUES),
         b'm' if rng.one_in(4) => rng.below(40).to_string().into_bytes(),
         b'm' => fixed(rng, MEMBERS),
         b'V' => large(rng),
-        b'B' => return many_members(rng, argv),
-        b'H' => return many_fields(rng, argv),
-        b'R' => return argv.extend(large::many(rng)),
+        b'B' | b'H' | b'R' => return many(rng, kind, argv),
         b'K' => fixed(rng, large::KEYS),
         b'M' => large::member(rng.below(large::UNIVERSE)),
         b'N' => fixed(rng, &[b"1", b"500", b"3000", b"20000", b"100000"]),
@@ -77,6 +76,14 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
     argv.push(arg);
 }
 
+fn many(rng: &mut Rng, kind: u8, argv: &mut Argv) {
+    match kind {
+        b'B' => many_members(rng, argv),
+        b'H' => many_fields(rng, argv),
+        _ => argv.extend(large::many(rng)),
+    }
+}
+
 fn number(rng: &mut Rng) -> Vec<u8> {
     let n = rng.next() as i64;
     let n = [n, n % 1000, n % 1_000_000, n % 10, i64::MAX - (n & 3), i64::MIN + (n & 3)][rng.below(6)];
@@ -101,12 +108,12 @@ fn float(rng: &mut Rng) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Not one that is out of range, after which 7.0 refuses to SORT: see "SORT fails for its own numbers only".
 fn weight(rng: &mut Rng) -> Vec<u8> {
     let usual: &[&[u8]] = &[b"1", b"2", b"-1", b"0.5", b"0", b"3"];
     if rng.one_in(12) { score(rng) } else { rng.pick(usual).to_vec() }
 }
 
+/// Not one that is out of range, after which 7.0 refuses to SORT: see "SORT fails for its own numbers only".
 fn score(rng: &mut Rng) -> Vec<u8> {
     match rng.below(16) {
         0 => match float(rng) {
@@ -131,6 +138,62 @@ fn end(rng: &mut Rng) -> Vec<u8> {
         1..4 => format!("{}.{}", rng.below(4), [5, 25, 1][rng.below(3)]).into_bytes(),
         _ => (rng.below(12) as i64 - 4).to_string().into_bytes(),
     }
+}
+
+/// The arguments of GEO.
+fn of_places(rng: &mut Rng, kind: u8, argv: &mut Argv) {
+    let keys: &[&[u8]] = &[b"geo1", b"geo1", b"geo1", b"geo2", b"geo2", b"geo3", b"h1"];
+    match kind {
+        b'G' => argv.push(rng.pick(keys).to_vec()),
+        b'U' => argv.push(format!("place{}", rng.below(PLACES)).into_bytes()),
+        b'J' => place(rng, argv),
+        b'C' => center(rng, argv),
+        b'O' => lengths(rng, 1, argv),
+        _ => lengths(rng, 2, argv),
+    }
+}
+
+/// Members with places.
+const PLACES: usize = 80;
+
+/// A longitude, a latitude, and the member that alone is there: equal distances have no order.
+fn place(rng: &mut Rng, argv: &mut Argv) {
+    let (n, moved) = (rng.below(PLACES), rng.below(2));
+    let (x, y) = ((n * 7919 + moved * 13) as f64, (n * 104_729 + moved * 17) as f64);
+    let (longitude, latitude) = match n {
+        0..40 => (10.0 + x % 997.0 / 100.0, 40.0 + y % 991.0 / 100.0),
+        40..60 => (x * 1.7 % 359.0 - 179.5, y * 1.3 % 169.0 - 84.5),
+        60..64 => ([180.0, -180.0, 179.9999, -179.9999][n % 4], y % 997.0 / 100.0),
+        64..68 => (x % 997.0 / 10.0, [85.051_128_78, -85.051_128_78, 84.9, -84.9][n % 4]),
+        _ => (x % 97.0 / 100_000.0, y % 89.0 / 100_000.0),
+    };
+    argv.extend([longitude.to_string(), latitude.to_string()].map(String::into_bytes));
+    argv.push(format!("place{n}").into_bytes());
+}
+
+fn center(rng: &mut Rng, argv: &mut Argv) {
+    let (x, y) = (rng.below(100_000) as f64, rng.below(100_000) as f64);
+    let (longitude, latitude) = match rng.below(8) {
+        0 => (180.0 - x / 10_000.0, y / 10_000.0),
+        1 => (x / 1000.0 - 180.0, 80.0 + y / 20_000.0),
+        2 => (x / 300.0 - 170.0, y / 600.0 - 83.0),
+        3 => (x / 1e9, y / 1e9),
+        4 if rng.one_in(4) => (181.0, 3.0),
+        _ => (10.0 + x / 10_000.0, 40.0 + y / 10_000.0),
+    };
+    argv.extend([longitude.to_string(), latitude.to_string()].map(String::into_bytes));
+}
+
+/// So many lengths, and their unit.
+fn lengths(rng: &mut Rng, times: usize, argv: &mut Argv) {
+    for _ in 0..times {
+        let odd: &[&[u8]] = &[b"-1", b"x", b"nan", b"0", b"0x10", b"1e3"];
+        argv.push(match rng.below(10) {
+            0 => rng.pick(odd).to_vec(),
+            n => format!("{}.5", rng.below(10usize.pow(n as u32 / 2 + 1))).into_bytes(),
+        });
+    }
+    argv.push(rng.pick(&[b"m" as &[u8], b"km", b"km", b"KM", b"ft", b"mi"]).to_vec());
 }
 
 /// An end of a range of names.

@@ -42,7 +42,8 @@ pub const DELIBERATE: &[Difference] = &[
         name: "scores have as few digits as tell them apart",
         reason: "as in Redis since 7.2; 7.0 writes 17 digits",
         applies: |line, redis, tern| {
-            let is_of_scores = line.first().is_some_and(|name| name.starts_with('Z'));
+            let is_of_scores =
+                line.first().is_some_and(|name| name.starts_with('Z') || name.starts_with("BZ"));
             is_of_scores
                 && (line.contains(&"WITHSCORES") || !line[0].contains("RANGE"))
                 && same_scores(redis, tern)

@@ -9,6 +9,7 @@
 //! expire are steps of their own that wait until they have.
 
 use crate::arguments::argument;
+use crate::harmless::{far_expiry, harmless};
 use crate::support::rng::Rng;
 use crate::words::{HOSTILE, KEYS};
 
@@ -271,6 +272,9 @@ pub const TEMPLATES: Templates = &[
     (5, "ZINTERSTORE $z 2 $z $z {WEIGHTS $a $a|AGGREGATE MIN}"),
     (4, "ZDIFFSTORE $z 2 $z $z"),
     (4, "ZMPOP 2 $z $z {MIN|MAX} {COUNT $n}"),
+    (4, "BZPOPMIN $z $z {0.001|x|-1}"),
+    (2, "BZPOPMAX $z 0.001"),
+    (3, "BZMPOP 0.001 2 $z $z {MIN|MAX} {COUNT $n}"),
     (3, "ZMPOP 1 $z MIN"),
     (3, "ZMPOP 2 $z $z MAX COUNT 2"),
     (4, "ZREMRANGEBYRANK $z $o $o"),
@@ -285,6 +289,22 @@ pub const TEMPLATES: Templates = &[
     (3, "ZRANGESTORE $Z $Z $X $X BYLEX {REV|LIMIT $n $n}"),
     (2, "ZINTERSTORE $Z 2 $Z $Z"),
     (2, "ZDIFFSTORE $Z 2 $Z $Z"),
+    (20, "GEOADD $G {NX|XX|CH} ($J)+"),
+    (6, "GEODIST $G $U $U {m|km|ft|MI|x}"),
+    (5, "GEOHASH $G $U+"),
+    (8, "GEOSEARCH $G FROMLONLAT $C BYRADIUS $O ASC {WITHDIST|WITHHASH|COUNT $n}"),
+    (8, "GEOSEARCH $G FROMMEMBER $U BYBOX $E DESC {WITHDIST|WITHHASH|COUNT $n}"),
+    (4, "GEOSEARCH $G ASC {FROMMEMBER $U|FROMLONLAT $C|BYRADIUS $O|BYBOX $E|ANY|COUNT $n}"),
+    (6, "GEORADIUS $G $C $O ASC {WITHDIST|WITHHASH|COUNT $n|STORE $G|STOREDIST far}"),
+    (6, "GEORADIUSBYMEMBER $G $U $O DESC {WITHDIST|WITHHASH|COUNT $n|STORE $G|STOREDIST far}"),
+    (3, "GEORADIUS_RO $G $C $O ASC {WITHDIST|WITHHASH|COUNT $n|STORE $G}"),
+    (3, "GEORADIUSBYMEMBER_RO $G $U $O ASC {WITHDIST|WITHHASH|COUNT $n}"),
+    (5, "GEOSEARCHSTORE $G $G FROMLONLAT $C BYRADIUS $O {ASC|COUNT $n}"),
+    (4, "GEOSEARCHSTORE far $G FROMMEMBER $U BYBOX $E STOREDIST {DESC|COUNT $n|WITHDIST}"),
+    (3, "ZREM $G $U+"),
+    (4, "ZRANGE $G 0 -1 WITHSCORES"),
+    (3, "ZRANGE far 0 -1"),
+    (1, "DEL $G"),
     (4, "ZRANDMEMBER $z"),
     (6, "ZRANDMEMBER $z $n"),
     (6, "ZRANDMEMBER $z $n WITHSCORES"),
@@ -529,64 +549,5 @@ fn damage(rng: &mut Rng, argv: &mut Argv) {
         2 if at > 0 => argv.insert(at, argv[at].clone()),
         _ if at > 0 => argv[at] = rng.pick(HOSTILE).to_vec(),
         _ => argv.push(rng.pick(KEYS).to_vec()),
-    }
-}
-
-/// A damaged line must not stop the oracle, make it close idle connections, or request everything that it
-/// has.
-fn harmless(argv: &mut Argv) {
-    let stops = |words: &[Vec<u8>]| !words.iter().any(|w| w.eq_ignore_ascii_case(b"ABORT") || w == b"foo");
-    match argv[0].as_slice() {
-        b"SHUTDOWN" if stops(argv) => argv.push(b"foo".to_vec()),
-        b"CONFIG" => argv.iter_mut().skip(1).for_each(|arg| match arg.as_slice() {
-            b"1" | b"2" => *arg = b"0".to_vec(),
-            b"*" => *arg = b"nosuch*".to_vec(),
-            _ => {}
-        }),
-        b"BLPOP" | b"BRPOP" | b"BLMOVE" | b"BRPOPLPUSH" => {
-            argv.iter_mut().skip(1).last().into_iter().for_each(briefly)
-        }
-        b"BLMPOP" => argv.iter_mut().skip(1).take(1).for_each(briefly),
-        // Since 7.2.
-        b"ZRANK" | b"ZREVRANK" => argv.truncate(3),
-        b"ZCOUNT" | b"ZRANGE" | b"ZRANGEBYSCORE" | b"ZREVRANGEBYSCORE" | b"ZREMRANGEBYSCORE" => {
-            argv.iter_mut().skip(2).for_each(decimal)
-        }
-        b"ZRANGESTORE" => argv.iter_mut().skip(3).for_each(decimal),
-        // Refused by 7.0 alone: see `NEWER` in `table.rs`.
-        b"COMMAND" if argv.len() == 3 && argv[1].starts_with(b"GETKEYS") => argv.push(b"a".to_vec()),
-        b"COMMAND" => argv.iter_mut().skip(2).filter(|arg| *arg == b"*").for_each(|arg| arg.push(b'x')),
-        _ => {}
-    }
-}
-
-/// A time that a command may wait. (7.0 calls one that is out of range negative.)
-fn briefly(timeout: &mut Vec<u8>) {
-    if ![b"x" as &[u8], b"-1", b"abc", b""].contains(&&timeout[..]) {
-        *timeout = b"0.001".to_vec();
-    }
-}
-
-/// An end of a range that all versions read: 7.0 takes the empty word, what follows a NUL, space in front and
-/// hexadecimal digits for numbers or their end, later versions do not.
-fn decimal(end: &mut Vec<u8>) {
-    let number = end.strip_prefix(b"(").unwrap_or(end);
-    let is_odd = number.contains(&0) || number.starts_with(b"0x");
-    if number.is_empty() || number[0].is_ascii_whitespace() || is_odd {
-        *end = b"0".to_vec();
-    }
-}
-
-/// A damaged line must not give a key an expiry that passes during the test.
-fn far_expiry(argv: &mut Argv) {
-    let timed: &[&[u8]] = &[b"SET", b"GETEX", b"SETEX", b"PSETEX", b"EXPIRE", b"PEXPIRE", b"RESTORE"];
-    if !timed.contains(&argv[0].as_slice()) {
-        return;
-    }
-    for arg in argv.iter_mut().skip(2) {
-        let near = std::str::from_utf8(arg).ok().and_then(|s| s.parse::<i64>().ok());
-        if near.is_some_and(|n| (1..10_000).contains(&n)) {
-            *arg = b"0".to_vec();
-        }
     }
 }

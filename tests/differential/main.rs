@@ -18,6 +18,7 @@ mod differences;
 mod docs;
 mod dump;
 mod generate;
+mod harmless;
 mod hyperloglog;
 mod large;
 mod late;

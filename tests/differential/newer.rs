@@ -74,6 +74,16 @@ pub const LINES: Templates = &[
     (3, "ZUNIONSTORE $z 2 $z $z WEIGHTS $a $a"),
     (3, "ZRANGESTORE $z $z 0 -2"),
     (3, "ZMPOP 2 $z $z MIN COUNT 2"),
+    (20, "GEOADD $G {NX|XX|CH} ($J)+"),
+    (8, "GEOPOS $G $U+"),
+    (4, "GEODIST $G $U $U {km|ft}"),
+    (12, "GEOSEARCH $G FROMLONLAT $C BYRADIUS $O {WITHDIST|WITHHASH|WITHCOORD|COUNT 3 ANY|ASC}"),
+    (12, "GEOSEARCH $G FROMMEMBER $U BYBOX $E {WITHDIST|WITHHASH|WITHCOORD|COUNT 2 ANY|DESC}"),
+    (4, "GEORADIUS $G $C $O {WITHDIST|WITHCOORD|STORE $G|STOREDIST far}"),
+    (4, "GEORADIUSBYMEMBER $G $U $O {WITHDIST|WITHCOORD|STOREDIST far}"),
+    (4, "GEOSEARCHSTORE far $G FROMLONLAT $C BYBOX $E STOREDIST"),
+    (4, "ZRANGE far 0 -1 WITHSCORES"),
+    (1, "DEL $G"),
     (1, "CLIENT KILL MAXAGE x"),
     (1, "CLIENT KILL MAXAGE 0"),
     (1, "WAITAOF 2 0 0"),
@@ -109,7 +119,7 @@ fn commands_since_redis_7_0_answer_as_those_of_8_6() {
 
 /// Where redis-server 8.6 is no model: to a SET with GET and an invalid digest it replies twice, with the old
 /// value, then with the error; it accepts NX and XX after a comparison, which its documentation excludes; and
-/// HSETEX with a field named twice can end it.
+/// HSETEX with a field named twice can end it; and it takes a NUL for the end of a range's number.
 fn is_odd(argv: &Argv) -> bool {
     let has =
         |words: &[&str]| argv.iter().any(|arg| words.iter().any(|w| arg.eq_ignore_ascii_case(w.as_bytes())));
@@ -117,6 +127,9 @@ fn is_odd(argv: &Argv) -> bool {
     let mut arguments = argv.clone();
     arguments.sort();
     if argv[0].eq_ignore_ascii_case(b"HSETEX") && arguments.windows(2).any(|two| two[0] == two[1]) {
+        return true;
+    }
+    if has(&["BYSCORE", "ZCOUNT"]) && argv.iter().any(|arg| arg.contains(&0)) {
         return true;
     }
     argv[0].eq_ignore_ascii_case(b"SET")

@@ -71,6 +71,8 @@ const NEWER: &[(&str, &str)] = &[
     ("brpop", NO_LONGER),
     ("blmove", NO_LONGER),
     ("brpoplpush", NO_LONGER),
+    ("bzpopmin", NO_LONGER),
+    ("bzpopmax", NO_LONGER),
     ("command|getkeys", "the arity became -3: GETKEYS of a command without arguments"),
     ("command|getkeysandflags", "the arity became -3: GETKEYS of a command without arguments"),
 ];

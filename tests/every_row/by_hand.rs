@@ -17,6 +17,9 @@ pub const BY_HAND_ALONE: &[(&str, &str)] = &[
     ("blmove", "it would wait for as long as its argument says"),
     ("brpoplpush", "it would wait for as long as its argument says"),
     ("blmpop", "it would wait for as long as its argument says"),
+    ("bzpopmin", "it would wait for as long as its argument says"),
+    ("bzpopmax", "it would wait for as long as its argument says"),
+    ("bzmpop", "it would wait for as long as its argument says"),
     ("config|set", "an option that is set to anything would change the limits of what is measured"),
 ];
 
@@ -69,6 +72,54 @@ pub const BY_HAND: &[(&str, Made)] = &[
     ("blmove", |_| lines(&["BLMOVE list made LEFT RIGHT 0.01", "BLMOVE list list LEFT RIGHT 0.01"])),
     ("brpoplpush", |_| lines(&["BRPOPLPUSH list made 0.01", "BRPOPLPUSH absent made 0.01"])),
     ("blmpop", |_| lines(&["BLMPOP 0.01 2 absent list LEFT COUNT 50000", "BLMPOP 0.01 1 absent LEFT"])),
+    ("bzpopmin", |w| {
+        vec![
+            Script::one(call("BZPOPMIN", [times(w.scale.many, "absent{}"), Arg::Word("0.01".into())])),
+            Script::one(words("BZPOPMIN zset 0.01")),
+        ]
+    }),
+    ("bzpopmax", |_| lines(&["BZPOPMAX zset 0.01", "BZPOPMAX absent zset 0.01", "BZPOPMAX absent 0.01"])),
+    ("bzmpop", |_| lines(&["BZMPOP 0.01 2 absent zset MIN COUNT 50000", "BZMPOP 0.01 1 absent MAX"])),
+    ("zmpop", |_| {
+        lines(&["ZMPOP 2 absent zset MIN COUNT 50000", "ZMPOP 1 zset MAX COUNT 9223372036854775807"])
+    }),
+    ("zpopmin", |_| lines(&["ZPOPMIN zset 1000", "ZPOPMIN zset 50000", "ZPOPMIN zset 9223372036854775807"])),
+    ("zadd", |w| {
+        each_many(w.scale, "ZADD", &["zset 1 other:{}", "zset 1{} member:{}", "made 1{} member:{}"])
+    }),
+    ("zrem", |w| each_many(w.scale, "ZREM", &["zset member:{}"])),
+    ("zremrangebyrank", |_| lines(&["ZREMRANGEBYRANK zset 0 -1", "ZREMRANGEBYRANK zset 30000 30100"])),
+    ("zremrangebyscore", |_| lines(&["ZREMRANGEBYSCORE zset 100 20000", "ZREMRANGEBYSCORE zset -inf +inf"])),
+    ("zrange", |_| {
+        lines(&[
+            "ZRANGE zset 0 -1 WITHSCORES",
+            "ZRANGE zset 0 inf BYSCORE REV LIMIT 59990 5",
+            "ZRANGE zset 30000 30010",
+        ])
+    }),
+    ("zrangebylex", |_| lines(&["ZRANGEBYLEX zset - +", "ZRANGEBYLEX zset [member:3 [member:4"])),
+    ("zunionstore", |_| lines(&["ZUNIONSTORE made 2 zset set", "ZUNIONSTORE zset 2 zset ints WEIGHTS 2 3"])),
+    ("zinterstore", |_| lines(&["ZINTERSTORE made 2 zset set", "ZINTERSTORE zset 2 zset zset"])),
+    ("zdiffstore", |_| lines(&["ZDIFFSTORE made 2 zset set", "ZDIFFSTORE zset 2 zset absent"])),
+    ("geoadd", |w| {
+        each_many(w.scale, "GEOADD", &["made 13.3{} 38.1 member:{}", "zset 0.1{} 0.{} member:{}"])
+    }),
+    ("geosearch", |_| {
+        lines(&[
+            "GEOSEARCH zset FROMLONLAT 0 0 BYRADIUS 30000 km WITHDIST WITHCOORD ASC",
+            "GEOSEARCH zset FROMMEMBER member:1 BYBOX 1 1 m COUNT 10 ANY",
+            "GEOSEARCH zset FROMMEMBER member:1 BYBOX 40000 40000 km COUNT 10",
+        ])
+    }),
+    ("geosearchstore", |_| {
+        lines(&[
+            "GEOSEARCHSTORE made zset FROMMEMBER member:1 BYRADIUS 30000 km",
+            "GEOSEARCHSTORE zset zset FROMMEMBER member:1 BYRADIUS 30000 km STOREDIST",
+        ])
+    }),
+    ("georadius", |_| lines(&["GEORADIUS zset 0 0 30000 km", "GEORADIUS zset 0 0 30000 km STOREDIST zset"])),
+    ("georadiusbymember", |_| lines(&["GEORADIUSBYMEMBER zset member:1 30000 km STORE made"])),
+    ("zrangestore", |_| lines(&["ZRANGESTORE made zset 0 -1", "ZRANGESTORE zset zset 100 50000"])),
     ("lrange", |_| lines(&["LRANGE list 0 -1", "LRANGE list 1 -2", "LRANGE list 30000 30010"])),
     ("lindex", |_| lines(&["LINDEX list 30000", "LINDEX list -30000", "LINDEX list 9223372036854775807"])),
     ("lset", |_| lines(&["LSET list 30000 other", "LSET list -1 other", "LSET list 9223372036854775807 x"])),

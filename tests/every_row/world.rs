@@ -38,7 +38,8 @@ impl Scale {
 }
 
 /// The values that commands are applied to.
-pub const VALUES: &[&str] = &["sparse", "dense", "set", "ints", "hash", "list", "hll", "counter", "absent"];
+pub const VALUES: &[&str] =
+    &["sparse", "dense", "set", "ints", "hash", "list", "zset", "hll", "counter", "absent"];
 /// Those of them that `SIZES` compares.
 const SIZES: &[(&str, &str)] = &[
     ("sparse", "STRLEN"),
@@ -47,6 +48,7 @@ const SIZES: &[(&str, &str)] = &[
     ("ints", "SCARD"),
     ("hash", "HLEN"),
     ("list", "LLEN"),
+    ("zset", "ZCARD"),
     ("hll", "STRLEN"),
     ("counter", "GET"),
 ];
@@ -86,6 +88,7 @@ impl World {
             run(&mut client, call("SADD ints", [times_from(from, 20_000, "1{}7")]));
             run(&mut client, call("HSET hash", [times_from(from, 20_000, "field:{} value:{}")]));
             run(&mut client, call("RPUSH list", [times_from(from, 20_000, "element:{}")]));
+            run(&mut client, call("ZADD zset", [times_from(from, 20_000, "{} member:{}")]));
         }
         run(&mut client, call("PFADD hll", [times(20_000, "{}")]));
         run(&mut client, call("SET counter 7", []));

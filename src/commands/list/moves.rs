@@ -5,11 +5,11 @@ use super::{GROWS, emptied, limit, open, popped, pushed, take, weigh_at};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
+use crate::commands::popped::{self, Popped};
 use crate::config::Events;
-use crate::error::{ReplyError, Result, SYNTAX};
+use crate::error::{Result, SYNTAX};
 use crate::handler;
 use crate::server::reply::Reply;
-use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
 use crate::types::list::{self, End};
 use crate::types::object;
@@ -93,7 +93,7 @@ pub(super) async fn shift(
 const LMPOP: Command = Command::new(
     Row::new(Group::List, "lmpop", -4, "7.0.0")
         .flags(Flags::WRITE.or(Flags::MOVABLEKEYS))
-        .keys(&[KeySpec { flags: &["RW", "access", "delete"], begin: 1, find: FindKeys::Keynum { step: 1 } }])
+        .keys(popped::TAKEN)
         .syntax("numkeys key [key ...] <where: LEFT | RIGHT> [COUNT count]")
         .summary("Removes elements from the first of several lists that has some, and returns them."),
     handler!(lmpop),
@@ -109,23 +109,13 @@ pub(super) async fn pop_first(
     mut args: Args<'_>,
     check: impl FnOnce() -> ArgResult<()> + Send,
 ) -> Result<Reply> {
-    let positive = |raw: &[u8]| parse_i64(raw).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
-    let n = positive(args.next()?).ok_or(ReplyError::new("ERR numkeys should be greater than 0"))?;
-    let keys = args.take(usize::try_from(n).unwrap_or(usize::MAX)).map_err(|_| SYNTAX)?;
-    let end = end(&mut args)?;
-    let mut count = None;
-    while !args.is_empty() {
-        if count.is_some() || args.len() < 2 || !args.keyword("COUNT") {
-            return Err(SYNTAX.into());
-        }
-        count = Some(positive(args.next()?).ok_or(ReplyError::new("ERR count should be greater than 0"))?);
-    }
+    let Popped { keys, end, count } = popped::parse(&mut args, end)?;
     check()?;
     let s = cx.scope()?;
     for key in keys {
         let mut slot = open(&s, key).await?;
         if slot.list()?.is_some() {
-            let elements = take(cx, &s, &mut slot, end, count.unwrap_or(1)).await?;
+            let elements = take(cx, &s, &mut slot, end, count).await?;
             return Ok(Reply::Array(vec![Reply::Bulk(key.clone()), Reply::bulks(elements)]));
         }
     }

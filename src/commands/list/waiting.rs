@@ -8,21 +8,14 @@ use super::{GROWS, open, take};
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::commands::timeouts::timeout;
+use crate::commands::timeouts::{BLOCKS, TAKEN, TAKEN_NUMBERED, TIMEOUT, timeout};
 use crate::error::{Result, SYNTAX};
 use crate::handler;
 use crate::server::reply::Reply;
-use crate::spec::{FindKeys, Flags, Group, KeySpec, Row, Waits};
+use crate::spec::{Flags, Group, Row, Waits};
 use crate::types::list::End;
 
-const BLOCKS: Flags = Flags::WRITE.or(Flags::BLOCKING);
 const BLOCKS_AND_GROWS: Flags = GROWS.or(Flags::BLOCKING);
-
-const TIMEOUT: &[(&str, &str)] = &[("timeout", "double")];
-
-/// All arguments but the last.
-const TAKEN: &[KeySpec] =
-    &[KeySpec { flags: &["RW", "access", "delete"], begin: 1, find: FindKeys::Range { last: -2, step: 1 } }];
 
 /// The commands of this file.
 pub(crate) const COMMANDS: &[Command] = &[BLMOVE, BLMPOP, BLPOP, BRPOP, BRPOPLPUSH];
@@ -116,7 +109,7 @@ async fn brpoplpush(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 const BLMPOP: Command = Command::new(
     Row::new(Group::List, "blmpop", -5, "7.0.0")
         .flags(BLOCKS.or(Flags::MOVABLEKEYS))
-        .keys(&[KeySpec { flags: &["RW", "access", "delete"], begin: 2, find: FindKeys::Keynum { step: 1 } }])
+        .keys(TAKEN_NUMBERED)
         .syntax("timeout numkeys key [key ...] <where: LEFT | RIGHT> [COUNT count]")
         .types(TIMEOUT)
         .waits(Waits::First)

@@ -45,6 +45,7 @@ fn group(group: Group) -> &'static str {
         Group::Hash => "hash",
         Group::List => "list",
         Group::SortedSet => "sorted-set",
+        Group::Geo => "geo",
         Group::Generic => "generic",
         Group::Connection => "connection",
         Group::Transactions => "transactions",

@@ -78,11 +78,18 @@ fn key_spec(spec: &KeySpec) -> Reply {
         FindKeys::Keynum { step } => {
             ("keynum", vec![("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)])
         }
+        FindKeys::After(_) => ("range", vec![("lastkey", 0), ("keystep", 1), ("limit", 0)]),
         FindKeys::Unknown | FindKeys::Stored => ("unknown", vec![]),
     };
     let (begin, index) = match spec.find {
         FindKeys::Unknown | FindKeys::Stored => ("unknown", vec![]),
-        _ => ("index", vec![("index", Reply::Int(spec.begin as i64))]),
+        FindKeys::After(word) => (
+            "keyword",
+            vec![("keyword", Reply::bulk_static(word)), ("startfrom", Reply::Int(spec.begin as i64))],
+        ),
+        FindKeys::Range { .. } | FindKeys::Keynum { .. } => {
+            ("index", vec![("index", Reply::Int(spec.begin as i64))])
+        }
     };
     let numbers = numbers.into_iter().map(|(name, n)| (name, Reply::Int(n))).collect();
     map(vec![

@@ -10,7 +10,18 @@
 //! ```
 //! `x [x ...]` is `x`, one or more times; so is `a b [a b ...]`, and `T x [T x ...]` repeats its token.
 
-const KEYS: &[&str] = &["key", "source", "destination", "destkey", "sourcekey", "newkey", "key1", "key2"];
+const KEYS: &[&str] = &[
+    "key",
+    "source",
+    "destination",
+    "destkey",
+    "sourcekey",
+    "newkey",
+    "key1",
+    "key2",
+    "storekey",
+    "storedistkey",
+];
 const INTEGERS: &[&str] = &[
     "seconds",
     "milliseconds",

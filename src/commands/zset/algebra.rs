@@ -4,8 +4,8 @@ use super::{stored, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
-use crate::env::aside;
-use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::env::{aside_of, free};
+use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
@@ -17,8 +17,10 @@ use crate::types::prebuilt;
 use crate::types::set;
 use crate::types::zset::{self, Entry, Pick, Places, Score};
 use bytes::Bytes;
-use std::collections::HashMap;
+use futures_util::future::try_join_all;
+use std::collections::{HashMap, HashSet};
 use tokio::task::coop::consume_budget;
+use tokio::task::yield_now;
 
 /// The commands of this file.
 pub(crate) const COMMANDS: &[Command] =
@@ -55,7 +57,24 @@ impl Aggregate {
             Aggregate::Min | Aggregate::Max => a,
         }
     }
+
+    /// The same with `b`, so many times.
+    fn of_many(self, a: f64, b: f64, times: u64) -> f64 {
+        let multiple = b * times as f64;
+        let is_exact = |x: f64| x.trunc() == x && x.abs() < MAX_EXACT;
+        match self {
+            Aggregate::Min | Aggregate::Max if times > 0 => self.of(a, b),
+            Aggregate::Sum if is_exact(a) && is_exact(b) && is_exact(multiple) && is_exact(a + multiple) => {
+                a + multiple
+            }
+            // Each sum is rounded.
+            Aggregate::Sum | Aggregate::Min | Aggregate::Max => (0..times).fold(a, |a, _| self.of(a, b)),
+        }
+    }
 }
+
+/// Integers below have no sum that is rounded.
+const MAX_EXACT: f64 = (1u64 << 53) as f64;
 
 /// What is not a number counts as 0.
 fn number(score: f64) -> f64 {
@@ -91,7 +110,7 @@ impl Asked {
                 () if op != Ranked::Difference && args.len() > n && args.keyword("WEIGHTS") => {
                     for weight in &mut asked.weights {
                         let wrong = ReplyError::new("ERR weight value is not a float");
-                        *weight = super::zset_number(args.next()?).ok_or(wrong)?;
+                        *weight = super::number(args.next()?).ok_or(wrong)?;
                     }
                 }
                 () if op != Ranked::Difference && args.len() > 1 && args.keyword("AGGREGATE") => {
@@ -146,7 +165,8 @@ impl<'a> Source<'a> {
     async fn scores(&self, s: &Scope<'_>, members: &[Bytes]) -> Result<Vec<Option<f64>>> {
         Ok(match self {
             Source::Scored(rep) => {
-                let scores = zset::scores(s, *rep, members).await?;
+                // Its number of members, read before, conflicts with every change; so many rows would be too many.
+                let scores = zset::scores_read(s, *rep, members, Read::Snapshot).await?;
                 scores.into_iter().map(|score| score.map(Score::number)).collect()
             }
             Source::Plain(rep) => {
@@ -157,18 +177,71 @@ impl<'a> Source<'a> {
     }
 }
 
+/// A source, and how it counts.
+struct Weighed<'a> {
+    key: &'a Bytes,
+    source: Source<'a>,
+    len: u64,
+    weight: f64,
+    /// How often it is named in a row.
+    times: u64,
+}
+
 /// Members that are looked up at once.
 const AT_ONCE: usize = 1024;
+/// Keys that are opened at once.
+const KEYS_AT_ONCE: usize = 64;
+/// Sums that are made without a pause.
+const SUMS: u64 = 1000;
 
 /// Opens all keys before anything is decided: a wrong type is an error even if the result is empty anyway.
 async fn open(cx: &Cx<'_>, s: &Scope<'_>, keys: &[Bytes]) -> Result<Vec<Slot>> {
     let mut slots: Vec<Slot> = Vec::with_capacity(keys.len());
-    for key in keys {
-        let slot = cx.look_up(s, key).await?;
-        Source::of(&slot)?;
-        slots.push(slot);
+    for some in keys.chunks(KEYS_AT_ONCE) {
+        for slot in try_join_all(some.iter().map(|key| cx.look_up(s, key))).await? {
+            Source::of(&slot)?;
+            slots.push(slot);
+        }
     }
     Ok(slots)
+}
+
+/// The sources of an operation in the order in which they are read, and how many of their members that takes.
+async fn sources<'a>(
+    s: &Scope<'_>,
+    op: Ranked,
+    slots: &'a [Slot],
+    weights: &[f64],
+) -> Result<(Vec<Weighed<'a>>, u64)> {
+    let mut sources: Vec<Weighed> = Vec::with_capacity(slots.len());
+    for (slot, weight) in slots.iter().zip(weights) {
+        let source = Source::of(slot)?;
+        let len = source.len(s).await?;
+        sources.push(Weighed { key: &slot.key, source, len, weight: *weight, times: 1 });
+    }
+    if op == Ranked::Difference {
+        let mut seen = HashSet::new();
+        let mut is_first = true;
+        sources.retain(|source| std::mem::take(&mut is_first) || seen.insert(source.key));
+    } else {
+        // As in Redis: the order decides about the last digit of a sum.
+        sources.sort_by_key(|source| source.len);
+        sources.dedup_by(|again, source| {
+            let is_same = again.key == source.key && again.weight.to_bits() == source.weight.to_bits();
+            source.times += if is_same { again.times } else { 0 };
+            is_same
+        });
+    }
+    let reads = match op {
+        Ranked::Union => sources.iter().map(|source| source.len).sum(),
+        Ranked::Intersection
+        | Ranked::Difference
+        | Ranked::Range
+        | Ranked::Around
+        | Ranked::AroundMember
+        | Ranked::Search => sources.first().map_or(0, |source| source.len),
+    };
+    Ok((sources, reads))
 }
 
 /// The members that an operation leaves, with their scores, in no order.
@@ -180,40 +253,28 @@ async fn combine(
     asked: &Asked,
     light: impl Fn(u64) -> Result<()>,
 ) -> Result<HashMap<Bytes, f64>> {
-    let mut sources = Vec::with_capacity(slots.len());
-    for (slot, weight) in slots.iter().zip(&asked.weights) {
-        let source = Source::of(slot)?;
-        sources.push((source.len(s).await?, source, *weight));
-    }
-    if op != Ranked::Difference {
-        // As in Redis: the order decides about the last digit of a sum.
-        sources.sort_by_key(|(len, ..)| *len);
-    }
-    let reads: u64 = match op {
-        Ranked::Union => sources.iter().map(|(len, ..)| *len).sum(),
-        Ranked::Intersection | Ranked::Difference | Ranked::Range => {
-            sources.first().map_or(0, |(len, ..)| *len)
-        }
-    };
+    let (sources, reads) = sources(s, op, slots, &asked.weights).await?;
     light(reads.saturating_mul(super::ROW))?;
     let mut sources = sources.into_iter();
-    let Some((_, first, weight)) = sources.next() else { return Ok(HashMap::new()) };
+    let Some(first) = sources.next() else { return Ok(HashMap::new()) };
     let mut found: HashMap<Bytes, f64> = HashMap::new();
-    for (member, score) in first.all(s).await? {
-        found.insert(member, number(score * weight));
-        consume_budget().await;
+    for (member, score) in first.source.all(s).await? {
+        let score = number(score * first.weight);
+        found.insert(member, asked.aggregate.of_many(score, score, first.times - 1));
+        pause(first.times).await;
     }
-    for (_, source, weight) in sources {
+    for Weighed { source, weight, times, .. } in sources {
         if op == Ranked::Union {
             for (member, score) in source.all(s).await? {
                 let score = number(score * weight);
-                let of = |before: &mut f64| *before = asked.aggregate.of(*before, score);
-                found.entry(member).and_modify(of).or_insert(score);
-                consume_budget().await;
+                let of = |before: &mut f64| *before = asked.aggregate.of_many(*before, score, times);
+                let new = || asked.aggregate.of_many(score, score, times - 1);
+                found.entry(member).and_modify(of).or_insert_with(new);
+                pause(times).await;
             }
             continue;
         }
-        let members: Vec<Bytes> = aside(|| found.keys().cloned().collect());
+        let members: Vec<Bytes> = aside_of(found.len(), || found.keys().cloned().collect());
         for some in members.chunks(AT_ONCE) {
             for (member, other) in some.iter().zip(source.scores(s, some).await?) {
                 match (op, other) {
@@ -222,7 +283,8 @@ async fn combine(
                         let other = other * weight;
                         found
                             .entry(member.clone())
-                            .and_modify(|score| *score = asked.aggregate.of(*score, other));
+                            .and_modify(|score| *score = asked.aggregate.of_many(*score, other, times));
+                        pause(times).await;
                     }
                     (Ranked::Intersection, None) | (_, Some(_)) => drop(found.remove(member)),
                     (_, None) => {}
@@ -232,6 +294,11 @@ async fn combine(
         }
     }
     Ok(found)
+}
+
+/// Lets others run after so many sums.
+async fn pause(sums: u64) {
+    if sums > SUMS { yield_now().await } else { consume_budget().await }
 }
 
 fn entries(found: HashMap<Bytes, f64>) -> impl Iterator<Item = Entry> {
@@ -244,7 +311,11 @@ async fn answer(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &str) -> 
     let slots = open(cx, &s, keys).await?;
     let asked = Asked::parse(&mut args, op, keys.len(), false)?;
     let found = combine(&s, op, &slots, &asked, |bytes| cx.light(bytes)).await?;
-    Ok(aside(|| {
+    let bytes: usize = found.keys().map(Bytes::len).sum();
+    if bytes > cx.most_kept() {
+        return Err(StoreError::ReplyTooLarge(bytes).into());
+    }
+    Ok(aside_of(found.len(), || {
         let mut all: Vec<Entry> = entries(found).collect();
         zset::sort(&mut all);
         match asked.with_scores {
@@ -264,7 +335,7 @@ async fn store(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &'static s
         Some(_) => Vec::new(),
         None => {
             let found = combine(&s, op, &slots, &asked, |bytes| cx.light(bytes)).await?;
-            aside(|| entries(found).collect())
+            aside_of(found.len(), || entries(found).collect())
         }
     };
     stored::put(cx, &s, target, entries, name).await
@@ -272,7 +343,7 @@ async fn store(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &'static s
 
 /// The sources that the arguments after the destination name, and what an operation leaves of them. None if the
 /// arguments are wrong.
-pub(super) async fn of_keys(
+pub(crate) async fn of_keys(
     s: &Scope<'_>,
     op: Ranked,
     mut args: Args<'_>,
@@ -287,7 +358,7 @@ pub(super) async fn of_keys(
         return Ok(None);
     }
     let found = combine(s, op, &slots, &asked, |_| Ok(())).await?;
-    Ok(Some((slots, aside(|| entries(found).collect()))))
+    Ok(Some((slots, aside_of(found.len(), || entries(found).collect()))))
 }
 
 const ZUNION: Command = Command::new(
@@ -396,8 +467,25 @@ async fn zintercard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let raw = parse_i64(args.next()?).and_then(|n| u64::try_from(n).ok());
         limit = raw.ok_or(ReplyError::new("ERR LIMIT can't be negative"))?;
     }
-    let asked = Asked::plain(keys.len());
-    let found =
-        combine(&s, Ranked::Intersection, &slots, &asked, |bytes| cx.light(bytes)).await?.len() as u64;
-    Ok(Reply::Int(if limit > 0 { found.min(limit) } else { found }.cast_signed()))
+    let most = if limit > 0 { limit } else { u64::MAX };
+    let (sources, reads) =
+        sources(&s, Ranked::Intersection, &slots, &Asked::plain(keys.len()).weights).await?;
+    cx.light(reads.saturating_mul(super::ROW))?;
+    let Some((first, others)) = sources.split_first() else { return Ok(Reply::Int(0)) };
+    let members = first.source.all(&s).await?;
+    let mut n = 0;
+    for some in members.chunks(AT_ONCE) {
+        let mut common: Vec<Bytes> = some.iter().map(|(member, _)| member.clone()).collect();
+        for other in others {
+            let mut found = other.source.scores(&s, &common).await?.into_iter();
+            common.retain(|_| found.next().flatten().is_some());
+        }
+        n += common.len() as u64;
+        if n >= most {
+            break;
+        }
+        consume_budget().await;
+    }
+    free(members.len(), members);
+    Ok(Reply::Int(n.min(most).cast_signed()))
 }

@@ -5,6 +5,7 @@ mod draws;
 mod pops;
 mod ranges;
 mod stored;
+mod waiting;
 
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
@@ -18,13 +19,14 @@ use crate::spec::{Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec, Row, one};
 use crate::store::{MAX_TRANSACTION, Read};
 use crate::types::object::{self, Slot};
 use crate::types::zset::{self, Change, Entry, Limits, Score};
-pub(crate) use algebra::COMMANDS as ALGEBRA;
+pub(crate) use algebra::{COMMANDS as ALGEBRA, of_keys};
 use bytes::Bytes;
 pub(crate) use draws::COMMANDS as DRAWS;
 pub(crate) use pops::COMMANDS as POPS;
-pub(crate) use ranges::COMMANDS as RANGES;
+pub(crate) use ranges::{COMMANDS as RANGES, STORED as RANGE_STORED, of_key};
 use std::collections::HashMap;
-pub(crate) use stored::prebuild;
+pub(crate) use stored::put;
+pub(crate) use waiting::COMMANDS as WAITING;
 
 const READS: Flags = Flags::READONLY;
 const READS_FAST: Flags = READS.or(Flags::FAST);
@@ -37,7 +39,7 @@ const TAKEN: &[KeySpec] = &[one(&["RW", "access", "delete"])];
 /// More members cannot be removed in one transaction, unless these are all: each has two rows.
 const MOST_REMOVED: u64 = MAX_TRANSACTION as u64 / 100;
 /// Approximate bytes of a member in memory, for [`Cx::light`].
-const ROW: u64 = 128;
+pub(crate) const ROW: u64 = 128;
 
 /// The commands of this file.
 pub(crate) const COMMANDS: &[Command] = &[ZADD, ZCARD, ZINCRBY, ZMSCORE, ZRANK, ZREM, ZREVRANK, ZSCORE];
@@ -50,11 +52,11 @@ fn limits(cx: &Cx<'_>) -> Limits {
 
 /// A score, as C's `strtod` reads it.
 fn score(raw: &[u8]) -> ArgResult<Score> {
-    zset_number(raw).and_then(Score::new).ok_or(NOT_FLOAT)
+    number(raw).and_then(Score::new).ok_or(NOT_FLOAT)
 }
 
 /// As Redis' `string2d`: no space, no NaN, neither overflow nor underflow.
-fn zset_number(raw: &[u8]) -> Option<f64> {
+pub(crate) fn number(raw: &[u8]) -> Option<f64> {
     let text = std::str::from_utf8(raw).ok()?;
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     if let Some(hex) = unsigned.strip_prefix("0x").or(unsigned.strip_prefix("0X")) {
@@ -84,12 +86,12 @@ fn with_scores(entries: Vec<Entry>) -> Reply {
 
 /// The options of ZADD.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Adding {
-    if_absent: bool,
-    if_present: bool,
+pub(crate) struct Adding {
+    pub(crate) if_absent: bool,
+    pub(crate) if_present: bool,
     if_greater: bool,
     if_less: bool,
-    counts_changed: bool,
+    pub(crate) counts_changed: bool,
     increments: bool,
 }
 
@@ -184,7 +186,8 @@ async fn zincrby(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     add(cx, key, &options, &[(member, by)], "zincr").await
 }
 
-async fn add(
+/// Adds members, or changes their scores.
+pub(crate) async fn add(
     cx: &Cx<'_>,
     key: &Bytes,
     options: &Adding,

@@ -4,12 +4,13 @@ use super::{MOST_REMOVED, ROW, TAKEN, WRITES_FAST, remove, removed, with_scores}
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
+use crate::commands::popped::{self, Popped};
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
-use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
+use crate::spec::{Flags, Group, Row};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::zset::{self, Entry};
@@ -64,7 +65,13 @@ async fn pop(cx: &Cx<'_>, mut args: Args<'_>, reverse: bool) -> Result<Reply> {
 }
 
 /// Removes up to `n` members from an end, and announces that.
-async fn take(cx: &Cx<'_>, s: &Scope<'_>, slot: &mut Slot, reverse: bool, n: u64) -> Result<Vec<Entry>> {
+pub(super) async fn take(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    slot: &mut Slot,
+    reverse: bool,
+    n: u64,
+) -> Result<Vec<Entry>> {
     let pick = zset::Pick { reverse, skip: 0, limit: n };
     let len = zset::len(s, slot.zset()?, Read::Snapshot).await?;
     cx.light(n.min(len).saturating_mul(ROW))?;
@@ -81,29 +88,29 @@ async fn take(cx: &Cx<'_>, s: &Scope<'_>, slot: &mut Slot, reverse: bool, n: u64
 const ZMPOP: Command = Command::new(
     Row::new(Group::SortedSet, "zmpop", -4, "7.0.0")
         .flags(Flags::WRITE.or(Flags::MOVABLEKEYS))
-        .keys(&[KeySpec { flags: &["RW", "access", "delete"], begin: 1, find: FindKeys::Keynum { step: 1 } }])
+        .keys(popped::TAKEN)
         .syntax("numkeys key [key ...] <where: MIN | MAX> [COUNT count]")
         .summary("Removes the lowest or the highest members of the first of several sorted sets that has some, and returns them."),
     handler!(zmpop),
 );
 
-async fn zmpop(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let positive = |raw: &[u8]| parse_i64(raw).and_then(|n| u64::try_from(n).ok()).filter(|n| *n > 0);
-    let n = positive(args.next()?).ok_or(ReplyError::new("ERR numkeys should be greater than 0"))?;
-    let keys = args.take(usize::try_from(n).unwrap_or(usize::MAX)).map_err(|_| SYNTAX)?;
-    let reverse = from_last(&mut args)?;
-    let mut count = None;
-    while !args.is_empty() {
-        if count.is_some() || args.len() < 2 || !args.keyword("COUNT") {
-            return Err(SYNTAX.into());
-        }
-        count = Some(positive(args.next()?).ok_or(ReplyError::new("ERR count should be greater than 0"))?);
-    }
+async fn zmpop(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    pop_first(cx, args, || Ok(())).await
+}
+
+/// ZMPOP, and BZMPOP behind its timeout, which `check` checks once the other arguments are right.
+pub(super) async fn pop_first(
+    cx: &Cx<'_>,
+    mut args: Args<'_>,
+    check: impl FnOnce() -> ArgResult<()> + Send,
+) -> Result<Reply> {
+    let Popped { keys, end: reverse, count } = popped::parse(&mut args, from_last)?;
+    check()?;
     let s = cx.scope()?;
     for key in keys {
         let mut slot = object::open_members(&s, key).await?;
         if slot.zset()?.is_some() {
-            let entries = take(cx, &s, &mut slot, reverse, count.unwrap_or(1)).await?;
+            let entries = take(cx, &s, &mut slot, reverse, count).await?;
             let pair = |(member, score): Entry| {
                 Reply::Array(vec![Reply::Bulk(member), Reply::Double(score.number())])
             };

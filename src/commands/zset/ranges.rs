@@ -182,7 +182,7 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
     let Some((places, pick)) = asked.ends.find(&s, slot.zset()?, asked.pick).await? else {
         return Ok(Reply::Array(Vec::new()));
     };
-    weigh(cx, &s, slot.zset()?, &places, pick).await?;
+    cx.light(weight(&s, slot.zset()?, &places, pick).await?)?;
     let entries = zset::range(&s, slot.zset()?, &places, pick, cx.most_kept()).await?;
     Ok(match asked.with_scores {
         true => with_scores(entries),
@@ -190,15 +190,15 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
     })
 }
 
-/// Refuses a lane a range that would keep other units waiting.
-async fn weigh(cx: &Cx<'_>, s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, pick: Pick) -> Result<()> {
+/// Approximate bytes of a range in memory.
+async fn weight(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, pick: Pick) -> Result<u64> {
     let most = zset::len(s, rep, Read::Snapshot).await?.min(pick.limit);
     if most.saturating_mul(ROW) < 1 << 20 {
-        return Ok(());
+        return Ok(most.saturating_mul(ROW));
     }
     let members =
         zset::count(s, rep, places, Read::Snapshot).await?.saturating_sub(pick.skip).min(pick.limit);
-    cx.light(members.saturating_mul(ROW))
+    Ok(members.saturating_mul(ROW))
 }
 
 const ZRANGE: Command = Command::new(
@@ -287,7 +287,8 @@ async fn zrevrangebylex(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     range(cx, args, By::Name, true, false).await
 }
 
-const RANGE_STORED: &[KeySpec] = &[
+/// A key that is overwritten, and one that is read.
+pub(crate) const STORED: &[KeySpec] = &[
     one(&["OW", "update"]),
     KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } },
 ];
@@ -296,7 +297,7 @@ const ZRANGESTORE: Command = Command::new(
     Row::new(Group::SortedSet, "zrangestore", -5, "6.2.0")
         .flags(Flags::WRITE.or(Flags::DENYOOM))
         .makes(Makes::Ranked(Ranked::Range))
-        .keys(RANGE_STORED)
+        .keys(STORED)
         .syntax("dst src min max [<sortby: BYSCORE | BYLEX>] [<rev: REV>] [LIMIT <limit: offset count>]")
         .types(&[("dst", "key"), ("src", "key"), ("min", "string"), ("max", "string")])
         .summary("Stores the members of a range of ranks, scores or names."),
@@ -311,7 +312,7 @@ async fn zrangestore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let rep = slot.zset()?;
     let found = match asked.ends.find(&s, rep, asked.pick).await? {
         Some((places, pick)) if prebuilt::result(cx.prebuilt).is_none() => {
-            weigh(cx, &s, rep, &places, pick).await?;
+            cx.light(weight(&s, rep, &places, pick).await?)?;
             zset::range(&s, rep, &places, pick, usize::MAX).await?
         }
         Some(_) | None => Vec::new(),
@@ -320,7 +321,7 @@ async fn zrangestore(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 /// The source that the arguments after the destination name, and its range. None if the arguments are wrong.
-pub(super) async fn of_key(s: &Scope<'_>, mut args: Args<'_>) -> Result<Option<(Vec<Slot>, Vec<Entry>)>> {
+pub(crate) async fn of_key(s: &Scope<'_>, mut args: Args<'_>) -> Result<Option<(Vec<Slot>, Vec<Entry>)>> {
     let Ok(key) = args.next() else { return Ok(None) };
     let Ok(asked) = Asked::parse(&mut args, By::Rank, false, true, true) else { return Ok(None) };
     let slot = object::open(s, key, Read::Snapshot).await?;
@@ -418,7 +419,7 @@ async fn remove_range(cx: &Cx<'_>, mut args: Args<'_>, by: By, event: &'static s
     let Some((places, pick)) = ends.find(&s, slot.zset()?, Pick::ALL).await? else {
         return Ok(Reply::Int(0));
     };
-    weigh(cx, &s, slot.zset()?, &places, pick).await?;
+    cx.light(weight(&s, slot.zset()?, &places, pick).await?)?;
     let (rep, all) = (slot.zset()?, zset::len(&s, slot.zset()?, Read::Snapshot).await?);
     let n = if all > SEVERAL && zset::count(&s, rep, &places, Read::Snapshot).await?.min(pick.limit) == all {
         // Without reading them.

@@ -24,7 +24,7 @@ pub mod score;
 mod tests;
 
 use crate::config::Settings;
-use crate::env::aside;
+use crate::env::aside_of;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, place};
@@ -148,6 +148,11 @@ impl Places {
         }
     }
 
+    /// Those of them that come after an entry.
+    pub(crate) fn behind(&self, (member, score): &Entry) -> Self {
+        Places { begin: key_after(&place_of(*score, member)), ..self.clone() }
+    }
+
     /// The places of members that have a score, by their names.
     fn of_names(score: Score, min: Bound<&[u8]>, max: Bound<&[u8]>) -> Self {
         let at = |name: &[u8]| place_of(score, name);
@@ -216,10 +221,20 @@ pub async fn len(s: &Scope<'_>, rep: Option<&ZsetRep>, read: Read) -> Result<u64
 
 /// The scores of members, None for those that are absent.
 pub async fn scores(s: &Scope<'_>, rep: Option<&ZsetRep>, members: &[Bytes]) -> Result<Vec<Option<Score>>> {
+    scores_read(s, rep, members, Read::Serializable).await
+}
+
+/// The same for a caller that conflicts with every change in another way.
+pub(crate) async fn scores_read(
+    s: &Scope<'_>,
+    rep: Option<&ZsetRep>,
+    members: &[Bytes],
+    read: Read,
+) -> Result<Vec<Option<Score>>> {
     match rep {
         None => Ok(vec![None; members.len()]),
         Some(ZsetRep::Listpack(raw)) => members.iter().map(|member| listpack::find(raw, member)).collect(),
-        Some(ZsetRep::Rows { oid, .. }) => rows::scores(s, *oid, members, Read::Serializable).await,
+        Some(ZsetRep::Rows { oid, .. }) => rows::scores(s, *oid, members, read).await,
     }
 }
 
@@ -422,7 +437,7 @@ pub(crate) async fn replace(
         return Ok(0);
     }
     let is_small = limits.allow(entries.len() as u64, members());
-    aside(|| sort(&mut entries));
+    aside_of(entries.len(), || sort(&mut entries));
     let rep = of(s, is_small, &entries).await?;
     object::put(s, slot, Value::Zset(rep), None)?;
     Ok(entries.len() as u64)
