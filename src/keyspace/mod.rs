@@ -51,6 +51,7 @@ pub mod dictionary;
 pub mod idempotency;
 pub mod keys;
 pub(crate) mod life;
+pub(crate) mod range_hints;
 pub(crate) mod reads;
 pub(crate) mod secret;
 pub(crate) mod sending;
@@ -73,6 +74,7 @@ use dictionary::interner::Interner;
 use dictionary::unfolded::Unfolded;
 use keys::{Oid, Prefix};
 use life::Life;
+use range_hints::RangeHints;
 use sending::Sending;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -138,6 +140,8 @@ pub struct Keyspace {
     pub catalog: CatalogCache,
     /// Hints about chunked sets.
     pub(crate) hints: SetHints,
+    /// Hints about the counted ranges of sorted sets.
+    pub(crate) ranges: RangeHints,
     /// Sets whose deltas should be folded into their chunks.
     pub(crate) unfolded: Unfolded,
     /// Watched keys that were absent.
@@ -177,6 +181,7 @@ impl Keyspace {
             ids: Interner::new(store.clone(), env),
             catalog,
             hints: SetHints::default(),
+            ranges: RangeHints::default(),
             unfolded: Unfolded::default(),
             watched_absent: Arc::default(),
             sending: Arc::new(Sending::new(env.clock.clone())),
@@ -207,6 +212,7 @@ impl Keyspace {
     /// Drops everything cached from the store's rows; it is reloaded on demand.
     pub(crate) fn forget(&self) {
         self.hints.clear();
+        self.ranges.clear();
         self.unfolded.take();
         self.backpressure.release();
         self.ids.forget();

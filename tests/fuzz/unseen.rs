@@ -32,6 +32,8 @@ pub enum Unseen {
     Version,
     /// The stamp of a sum of weights only tells a reader that the sum has changed.
     Stamp,
+    /// Only hints in memory name the generation of a counted range.
+    Generation,
     /// Only the sum of a database's counters has a meaning; a missing counter is 0.
     Keys,
     /// Numbers that the allocator will not give out any more: they are lost, but none is used twice.
@@ -67,6 +69,7 @@ pub const ALL: &[Unseen] = &[
     Unseen::Zeroes,
     Unseen::Version,
     Unseen::Stamp,
+    Unseen::Generation,
     Unseen::Keys,
     Unseen::Numbers,
     Unseen::Blocks,
@@ -156,24 +159,7 @@ fn below_a_prefix(
     let own = key.get(db.as_bytes().len()..)?;
     let both = || Some((before?, after?));
     let (unseen, fits) = match own {
-        [b'K', ..] => {
-            let (before, after) = both()?;
-            let [before, after] = [before, after].map(|raw| Stored::decode(raw.clone()).ok());
-            let (before, after) = (before?, after?);
-            let times = before.expire_at() == after.expire_at();
-            let same = match (before.into_record(), after.into_record()) {
-                (Some(before), Some(after)) => match (before.value, after.value) {
-                    // Its rows tell all of it.
-                    (
-                        Value::List(ListRep::Rows { extent: old, .. }),
-                        Value::List(ListRep::Rows { extent, .. }),
-                    ) => old == extent,
-                    (before, after) => before.oid() == after.oid(),
-                },
-                (before, after) => before.is_none() && after.is_none(),
-            };
-            (Unseen::Value, same && times)
-        }
+        [b'K', ..] => (Unseen::Value, is_same_record(before?, after?)?),
         [b'C', ..] => (Unseen::Zeroes, before.is_some()),
         [b'L', rest @ ..] => {
             let (before, after) = both()?;
@@ -193,6 +179,11 @@ fn below_a_prefix(
             let (before, after) = both()?;
             (Unseen::Version, after.len() == 16 && before[..8] == after[..8])
         }
+        [b'R', rest @ ..] => {
+            let (before, after) = both()?;
+            let is_count = rest.get(16)? == &2 && after.len() == 16;
+            (Unseen::Generation, is_count && before[..8] == after[..8])
+        }
         [b'S', rest @ ..] => match (rest.get(16)?, both()) {
             (0, both) => (Unseen::Members, is_same_number(rest, both?.0, both?.1)?),
             (1, _) => {
@@ -209,6 +200,24 @@ fn below_a_prefix(
         _ => return None,
     };
     fits.then_some(unseen)
+}
+
+/// Two records that differ only in what nothing else tells.
+fn is_same_record(before: &Bytes, after: &Bytes) -> Option<bool> {
+    let [before, after] = [before, after].map(|raw| Stored::decode(raw.clone()).ok());
+    let (before, after) = (before?, after?);
+    let times = before.expire_at() == after.expire_at();
+    let same = match (before.into_record(), after.into_record()) {
+        (Some(before), Some(after)) => match (before.value, after.value) {
+            // Its rows tell all of it.
+            (Value::List(ListRep::Rows { extent: old, .. }), Value::List(ListRep::Rows { extent, .. })) => {
+                old == extent
+            }
+            (before, after) => before.oid() == after.oid(),
+        },
+        (before, after) => before.is_none() && after.is_none(),
+    };
+    Some(same && times)
 }
 
 /// The number of deltas that add minus the number that remove.

@@ -121,8 +121,8 @@ impl Audit<'_> {
         if level >= super::counts::LEVELS {
             return Some("a count of a sorted set has an unknown level");
         }
-        let Ok(count) = value.try_into().map(i64::from_le_bytes) else {
-            return Some("a count of a sorted set is not 8 bytes");
+        let Some((count, _)) = super::counts::decode(value) else {
+            return Some("a count of a sorted set is not 16 bytes");
         };
         self.counts.entry(level).or_default().insert(place, (row.clone(), count));
         None
@@ -136,10 +136,12 @@ impl Audit<'_> {
                 self.problems.push(Problem::new(&row, "a sorted set has no first boundary"));
             }
         }
-        let below: HashSet<&Bytes> = self.counts.values().flat_map(BTreeMap::keys).collect();
-        let lowest = self.counts.get(&0);
-        let loose = below.into_iter().filter(|place| !lowest.is_some_and(|all| all.contains_key(*place)));
-        let loose = loose.map(|place| db.ranked_boundary(oid, 1, place));
+        let loose = (1..super::counts::LEVELS).flat_map(|level| {
+            let [above, below] = [level, level - 1].map(|level| self.counts.get(&level));
+            let has_one = move |place: &&Bytes| below.is_some_and(|below| below.contains_key(*place));
+            let loose = above.into_iter().flat_map(BTreeMap::keys).filter(move |place| !has_one(place));
+            loose.map(move |place| db.ranked_boundary(oid, level, place))
+        });
         let wrong = self.counts.values().flat_map(BTreeMap::values).filter(|(_, left)| *left != 0);
         let found: Vec<Problem> = wrong
             .map(|(row, _)| Problem::new(row, "a count of a sorted set is not the number of its members"))

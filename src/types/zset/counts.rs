@@ -1,17 +1,20 @@
 //! Counts above the members of a sorted set in rows: what makes a rank logarithmic.
 //!
-//! Level 0 divides the places into ranges of a few hundred, level 1 the ranges of level 0 into groups. A row at each
-//! *boundary* says how many members there are from it to the next boundary of its level. So the rank of a place is
-//! three short reads: the counts of the groups before its group, of the ranges before its range in that group,
-//! and the places before it in that range.
+//! Level 0 divides the places into ranges of about a hundred, each further level the ranges below it into groups of
+//! about thirty. A row at each *boundary* says how many members there are from it to the next boundary of its level.
+//! So the rank of a place is a few short reads: on each level the counts before its range in the group above, and at
+//! last the places before it in its range of level 0. (Two levels with the same ranges read three times as many rows of
+//! ten million members.)
 //!
 //! Invariants, at every version:
 //! * Each level has a boundary without a place, before all others. It exists as long as the object.
-//! * A boundary of level 1 is one of level 0, too.
+//! * A boundary of a level is one of the level below it, too.
 //! * A count is the number of places from its boundary to the next one of its level.
+//! * Beside its count a boundary has a *generation*. When the end of its range moves, it gets one that no boundary has
+//!   had: a hint about a range ([`RangeHint`]) is true at a version where it names the generation of that version.
 //!
 //! **Changes that differ do not conflict.** A member that comes or goes moves the count of its range in each level by
-//! an atomic add. It finds the boundary by a snapshot read.
+//! an atomic add. It finds the boundary by a hint, or else by a snapshot read.
 //!
 //! **Why this is exact while ranges are divided and joined.** Two transactions can go wrong together: one that divides a
 //! range at version d, and one that adds 1 to the count of that range for a place in it, at version a.
@@ -26,27 +29,40 @@
 //!
 //! A range is divided by the transaction that makes it too large, a group likewise: so the price of dividing is
 //! shared evenly, and no job has to follow. Ranges that became small are joined with a neighbor by the
-//! transaction that made them small. A boundary of level 1 keeps its range of level 0 apart from the one before it.
+//! transaction that made them small. A boundary of a level keeps the ranges below it
+//! apart.
 
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, RankedRow};
+use crate::keyspace::range_hints::RangeHint;
+use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, key_after};
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use std::collections::BTreeMap;
 use tokio::task::coop::consume_budget;
 
 /// The levels of counts. Above the last one, all groups are read.
-pub(super) const LEVELS: u8 = 2;
-/// A range with more members is divided, into parts of half of this.
+pub(super) const LEVELS: u8 = 3;
+/// By level: a range with more members is divided, into parts of half of this.
 /// (Unit tests divide sooner, so that few members have many ranges.)
-pub(super) const MOST: i64 = if cfg!(test) { 8 } else { 512 };
-/// A range with fewer members is joined with a neighbor, if that does not make more than [`JOINED`].
-const FEWEST: i64 = MOST / 8;
-const JOINED: i64 = MOST / 4 * 3;
+pub(super) const MOST: [i64; LEVELS as usize] =
+    if cfg!(test) { [8, 32, 128] } else { [1 << 7, 1 << 12, 1 << 17] };
 /// Boundaries that are looked for at once.
 const AT_ONCE: usize = 256;
+/// Bytes requested by one range read.
+const PAGE: usize = 1 << 18;
+
+/// [`MOST`] of a level.
+fn most(level: u8) -> i64 {
+    MOST.get(usize::from(level)).copied().unwrap_or(i64::MAX)
+}
+
+/// A range of a level with fewer members is joined with a neighbor.
+fn fewest(level: u8) -> i64 {
+    most(level) / 8
+}
 
 /// A boundary and the members from it to the next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,22 +70,63 @@ struct Boundary {
     /// Empty: the first one.
     place: Bytes,
     count: i64,
+    generation: u64,
 }
 
 pub(super) fn corrupt() -> StoreError {
     StoreError::Corrupt("the counts of a sorted set do not fit its members".into())
 }
 
-fn number(raw: &[u8]) -> Result<i64> {
-    Ok(raw.try_into().map(i64::from_le_bytes).map_err(|_| corrupt())?)
+/// The row of a boundary. Adding a number that leaves the count at 0 or above does not touch the generation.
+pub(super) fn encode(count: i64, generation: u64) -> [u8; 16] {
+    (u128::from(generation) << 64 | u128::from(count.cast_unsigned())).to_le_bytes()
+}
+
+/// The count and the generation of a boundary.
+pub(super) fn decode(raw: &[u8]) -> Option<(i64, u64)> {
+    let both = u128::from_le_bytes(raw.try_into().ok()?);
+    Some(((both as u64).cast_signed(), (both >> 64) as u64))
 }
 
 fn boundary(s: &Scope<'_>, (row, raw): &(Bytes, Bytes)) -> Result<Boundary> {
-    match s.db.decode_ranked_row(row) {
-        Some(RankedRow::Boundary(_, place)) => Ok(Boundary { place, count: number(raw)? }),
-        Some(RankedRow::Member(..) | RankedRow::Place(..)) | None => Err(corrupt().into()),
-    }
+    let Some(RankedRow::Boundary(_, place)) = s.db.decode_ranked_row(row) else {
+        return Err(corrupt().into());
+    };
+    let (count, generation) = decode(raw).ok_or_else(corrupt)?;
+    Ok(Boundary { place, count, generation })
 }
+
+/// The range that holds the member with a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// Where the range begins.
+    pub(super) begin: Bytes,
+    /// Where the next one begins. None: it is the last one.
+    pub(super) end: Option<Bytes>,
+    /// Its members, and those of them that come before.
+    pub(super) members: u64,
+    pub(super) before: u64,
+}
+
+/// A range of a level, and what a change adds to its count.
+#[derive(Debug)]
+struct Touched {
+    place: Bytes,
+    count: i64,
+    n: i64,
+}
+
+/// Whether a hint names the generation that its range has.
+fn is_true(hint: &RangeHint, generation: u64) -> bool {
+    #[cfg(test)]
+    if super::tests::makes(super::tests::Mistake::BelievesHints) {
+        return true;
+    }
+    hint.generation == generation
+}
+
+/// A place, and whether a member comes to it (+1) or goes from it (-1).
+type Change<'a> = (&'a Vec<u8>, i64);
 
 /// The counts of one object, in one transaction.
 #[derive(Clone, Copy)]
@@ -83,20 +140,93 @@ impl<'a> Counts<'a> {
         Counts { s, oid }
     }
 
+    /// The row of a boundary.
+    fn row(&self, level: u8, place: &[u8]) -> Vec<u8> {
+        self.s.db.ranked_boundary(self.oid, level, place)
+    }
+
+    /// The number of bytes before the place in a row of a boundary.
+    fn before_places(&self, level: u8) -> usize {
+        self.row(level, &[]).len()
+    }
+
+    /// The row of the boundary with this place, or one past those of the level.
+    fn end(&self, level: u8, place: Option<&[u8]>) -> Vec<u8> {
+        place.map_or_else(|| self.s.db.ranked_boundaries_end(self.oid, level), |place| self.row(level, place))
+    }
+
     /// The boundary of the range that a place is in.
     async fn of(&self, level: u8, place: &[u8]) -> Result<Boundary> {
-        let first = self.s.db.ranked_boundary(self.oid, level, &[]);
-        let end = key_after(&self.s.db.ranked_boundary(self.oid, level, place));
+        let (first, end) = (self.row(level, &[]), key_after(&self.row(level, place)));
         let opts = RangeOptions { limit: 1, bytes: 0, reverse: true };
         let page = self.s.tx.get_range(&first, &end, opts, Read::Snapshot).await?;
         boundary(self.s, page.pairs.first().ok_or_else(corrupt)?)
+    }
+
+    /// The same, and a hint for the next time.
+    async fn searched(&self, level: u8, place: &[u8]) -> Result<(RangeHint, i64)> {
+        let (found, next) = try_join(self.of(level, place), self.next(level, place)).await?;
+        let end = self.end(level, next.as_ref().map(|next| &next.place[..]));
+        Ok((self.learn(level, &found.place, end, found.generation), found.count))
+    }
+
+    fn learn(&self, level: u8, begin: &[u8], end: Vec<u8>, generation: u64) -> RangeHint {
+        let begin = self.row(level, begin).into();
+        let hint = RangeHint { begin, end: end.into(), generation, level: self.before_places(level) };
+        self.s.space.ranges.learn(hint.clone());
+        hint
+    }
+
+    /// The ranges of a level that these places are in, which are in order, with the sums of what comes to them.
+    async fn touched(&self, level: u8, changes: &[Change<'_>]) -> Result<Vec<Touched>> {
+        let skipped = self.before_places(level);
+        // Hints, and the places that are in each. (Hints may overlap.)
+        let mut ranges: Vec<(RangeHint, &[Change<'_>])> = Vec::new();
+        let (mut others, mut rest): (Vec<Change<'_>>, _) = (Vec::new(), changes);
+        while let Some((first, _)) = rest.first() {
+            let hint = self.s.space.ranges.find(&self.row(level, first).into(), skipped);
+            let held = hint
+                .as_ref()
+                .map_or(1, |hint| rest.partition_point(|(place, _)| hint.holds(&self.row(level, place))));
+            let (these, behind) = rest.split_at(held);
+            match hint {
+                Some(hint) => ranges.push((hint, these)),
+                None => others.extend(these),
+            }
+            rest = behind;
+        }
+        let rows: Vec<&Bytes> = ranges.iter().map(|(hint, _)| &hint.begin).collect();
+        let now = get_many(self.s.tx, &rows, Read::Snapshot).await?;
+        let mut touched = BTreeMap::new();
+        for ((hint, these), now) in ranges.into_iter().zip(now) {
+            match now.as_deref().and_then(decode).filter(|(_, generation)| is_true(&hint, *generation)) {
+                Some((count, _)) => {
+                    touched.insert(hint.begin, (count, these.iter().map(|(_, n)| n).sum()));
+                }
+                None => {
+                    self.s.space.ranges.forget(&hint);
+                    others.extend(these);
+                }
+            }
+        }
+        for some in others.chunks(AT_ONCE) {
+            let found = try_join_all(some.iter().map(|(place, _)| self.searched(level, place))).await?;
+            for ((hint, count), (_, n)) in found.into_iter().zip(some) {
+                touched.entry(hint.begin).or_insert((count, 0)).1 += n;
+            }
+            consume_budget().await;
+        }
+        let skipped = self.row(level, &[]).len();
+        let range =
+            |(row, (count, n)): (Bytes, (i64, i64))| Touched { place: row.slice(skipped..), count, n };
+        Ok(touched.into_iter().map(range).collect())
     }
 
     /// The boundaries of a level from `from` to before `to`, which are rows.
     async fn between(&self, from: &[u8], to: &[u8], read: Read) -> Result<Vec<Boundary>> {
         let (mut begin, mut found) = (from.to_vec(), Vec::new());
         loop {
-            let opts = RangeOptions { bytes: 1 << 18, ..RangeOptions::default() };
+            let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
             let page = self.s.tx.get_range(&begin, to, opts, read).await?;
             for pair in &page.pairs {
                 found.push(boundary(self.s, pair)?);
@@ -109,24 +239,23 @@ impl<'a> Counts<'a> {
         }
     }
 
-    /// The first boundary of a level behind this one, if any.
+    /// The first boundary of a level behind this place, if any.
     async fn next(&self, level: u8, place: &[u8]) -> Result<Option<Boundary>> {
-        let begin = key_after(&self.s.db.ranked_boundary(self.oid, level, place));
-        let end = self.s.db.ranked_boundaries_end(self.oid, level);
+        let (begin, end) = (key_after(&self.row(level, place)), self.end(level, None));
         let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
         let page = self.s.tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
         page.pairs.first().map(|pair| boundary(self.s, pair)).transpose()
     }
 
-    /// The places from one place to before another. None: to the end.
-    async fn places(&self, from: &[u8], to: Option<&[u8]>, read: Read) -> Result<Vec<Vec<u8>>> {
+    /// The places from one place to before another, with a conflict. None: to the end.
+    async fn places(&self, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
         let db = &self.s.db;
         let (mut begin, mut found) = (db.ranked_place(self.oid, from), Vec::new());
         let skipped = db.ranked_place(self.oid, &[]).len();
         let end = to.map_or_else(|| db.ranked_places_end(self.oid), |to| db.ranked_place(self.oid, to));
         loop {
-            let opts = RangeOptions { bytes: 1 << 18, ..RangeOptions::default() };
-            let page = self.s.tx.get_range(&begin, &end, opts, read).await?;
+            let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+            let page = self.s.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
             found.extend(page.pairs.iter().filter_map(|(row, _)| Some(row.get(skipped..)?.to_vec())));
             match page.pairs.last() {
                 Some((row, _)) if page.more => begin = key_after(row),
@@ -136,14 +265,17 @@ impl<'a> Counts<'a> {
         }
     }
 
-    fn set(&self, level: u8, place: &[u8], count: i64) -> Result<()> {
-        Ok(self.s.tx.set(&self.s.db.ranked_boundary(self.oid, level, place), &count.to_le_bytes())?)
+    /// A range gets this count and this end.
+    fn set(&self, level: u8, place: &[u8], end: Option<&[u8]>, count: i64) -> Result<()> {
+        let generation = self.s.space.fresh.revision();
+        self.learn(level, place, self.end(level, end), generation);
+        Ok(self.s.tx.set(&self.row(level, place), &encode(count, generation))?)
     }
 
     /// Changes of members in the range of this boundary, which this transaction has found, fail if it has moved.
     fn stays(&self, level: u8, place: &[u8]) -> Result<()> {
         #[cfg(test)]
-        if super::tests::forgets_moves() {
+        if super::tests::makes(super::tests::Mistake::ForgetsMoves) {
             return Ok(());
         }
         let key = self.s.db.ranked_move(self.oid, level, place);
@@ -158,68 +290,62 @@ impl<'a> Counts<'a> {
 
     /// Members have come to (+1) or gone from (-1) places, whose rows this transaction has written.
     pub(super) async fn change(&self, changes: &BTreeMap<Vec<u8>, i64>) -> Result<()> {
-        let changes: Vec<(&Vec<u8>, i64)> = changes.iter().map(|(place, n)| (place, *n)).collect();
-        for level in 0..LEVELS {
-            let mut touched: BTreeMap<Bytes, i64> = BTreeMap::new();
-            for some in changes.chunks(AT_ONCE) {
-                let found = try_join_all(some.iter().map(|(place, _)| self.of(level, place))).await?;
-                for (boundary, (_, n)) in found.into_iter().zip(some) {
-                    *touched.entry(boundary.place).or_default() += n;
-                }
-                consume_budget().await;
-            }
-            for (place, n) in &touched {
+        let changes: Vec<Change<'_>> = changes.iter().map(|(place, n)| (place, *n)).collect();
+        let levels = try_join_all((0..LEVELS).map(|level| self.touched(level, &changes))).await?;
+        for (level, touched) in (0..LEVELS).zip(&levels) {
+            for Touched { place, n, .. } in touched {
                 self.stays(level, place)?;
                 if *n != 0 {
-                    let row = self.s.db.ranked_boundary(self.oid, level, place);
-                    self.s.tx.add(&row, &n.to_le_bytes())?;
+                    self.s.tx.add(&self.row(level, place), &i128::from(*n).to_le_bytes())?;
                 }
             }
-            // All counts are right now; each of these may move other boundaries.
-            for (place, n) in touched.into_iter().filter(|(_, n)| *n != 0) {
-                let now = self.of(level, &place).await?;
-                self.fit(level, &now.place, now.count, n).await?;
+        }
+        // All counts are right now. Level 0 comes first: a group may end only where a range does.
+        for (level, touched) in (0..LEVELS).zip(levels) {
+            for Touched { place, count, n } in touched {
+                self.fit(level, &place, count + n, n).await?;
             }
         }
         Ok(())
     }
 
-    /// Divides a range that has become too large, or joins one that has become small.
+    /// Divides a range that has become too large, or joins one that has become small. It may have moved since it was
+    /// counted.
     async fn fit(&self, level: u8, place: &[u8], count: i64, n: i64) -> Result<()> {
-        // A group of ranges that are full.
-        let size = (MOST / 2).pow(u32::from(level));
+        let is_right =
+            |count: i64| n == 0 || n > 0 && count <= most(level) || n < 0 && count >= fewest(level);
+        if is_right(count) {
+            return Ok(());
+        }
+        let now = self.of(level, place).await?;
         match () {
-            () if n > 0 && count > MOST * size => self.divide(level, place).await,
-            () if n < 0 && count < FEWEST * size => self.join(level, place).await,
-            () => Ok(()),
+            () if is_right(now.count) => Ok(()),
+            () if n > 0 => self.divide(level, &now.place).await,
+            () => self.join(level, &now.place).await,
         }
     }
 
     async fn divide(&self, level: u8, place: &[u8]) -> Result<()> {
         let next = self.next(level, place).await?.map(|next| next.place);
-        let parts = match level {
-            0 => {
-                let places = self.places(place, next.as_deref(), Read::Serializable).await?;
-                parts(&places.into_iter().map(|place| (place.into(), 1)).collect::<Vec<_>>(), MOST / 2)
+        let below: Vec<(Bytes, i64)> = match level.checked_sub(1) {
+            None => {
+                let places = self.places(place, next.as_deref()).await?;
+                places.into_iter().map(|place| (place.into(), 1)).collect()
             }
-            _ => {
-                let db = &self.s.db;
-                let end = next.as_deref().map_or_else(
-                    || db.ranked_boundaries_end(self.oid, level - 1),
-                    |next| db.ranked_boundary(self.oid, level - 1, next),
-                );
-                let begin = db.ranked_boundary(self.oid, level - 1, place);
+            Some(below) => {
+                let (begin, end) = (self.row(below, place), self.end(below, next.as_deref()));
                 let below = self.between(&begin, &end, Read::Serializable).await?;
-                let below: Vec<(Bytes, i64)> = below.into_iter().map(|b| (b.place, b.count)).collect();
-                parts(&below, (MOST / 2).pow(u32::from(level) + 1))
+                below.into_iter().map(|boundary| (boundary.place, boundary.count)).collect()
             }
         };
         self.moves(level, place)?;
+        let parts = parts(&below, most(level) / 2);
+        let ends = parts.iter().skip(1).map(|(start, _)| Some(&start[..])).chain([next.as_deref()]);
         // The first part keeps the boundary, before which its first member may not be.
-        for (n, (start, count)) in parts.iter().enumerate() {
+        for (n, ((start, count), end)) in parts.iter().zip(ends).enumerate() {
             let start = if n == 0 { place } else { start };
             self.moves(level, start)?;
-            self.set(level, start, *count)?;
+            self.set(level, start, end, *count)?;
         }
         Ok(())
     }
@@ -236,8 +362,7 @@ impl<'a> Counts<'a> {
         if place.is_empty() {
             return Ok(());
         }
-        let row = self.s.db.ranked_boundary(self.oid, level, place);
-        let first = self.s.db.ranked_boundary(self.oid, level, &[]);
+        let (first, row) = (self.row(level, &[]), self.row(level, place));
         let opts = RangeOptions { limit: 1, bytes: 0, reverse: true };
         let page = self.s.tx.get_range(&first, &row, opts, Read::Snapshot).await?;
         let before = boundary(self.s, page.pairs.first().ok_or_else(corrupt)?)?;
@@ -249,73 +374,142 @@ impl<'a> Counts<'a> {
 
     /// The members of two neighbors that may be joined. (First without conflicts: most may not.)
     async fn try_join(&self, level: u8, (left, right): (&[u8], &[u8]), read: Read) -> Result<Option<i64>> {
-        let above = self.s.db.ranked_boundary(self.oid, level + 1, right);
-        if level + 1 < LEVELS && self.s.tx.get(&above, read).await?.is_some() {
+        // A boundary of a level is one of each level below it.
+        if level + 1 < LEVELS && self.s.tx.get(&self.row(level + 1, right), read).await?.is_some() {
             return Ok(None);
         }
         let mut counts = [0; 2];
         for (place, count) in [left, right].into_iter().zip(&mut counts) {
-            let raw = self.s.tx.get(&self.s.db.ranked_boundary(self.oid, level, place), read).await?;
-            *count = number(&raw.ok_or_else(corrupt)?)?;
+            let raw = self.s.tx.get(&self.row(level, place), read).await?;
+            *count = raw.as_deref().and_then(decode).ok_or_else(corrupt)?.0;
         }
         let sum = counts.iter().sum();
-        let fits = sum <= JOINED * (MOST / 2).pow(u32::from(level)) || counts.contains(&0);
+        // Not so many that a few more divide it again.
+        let fits = sum <= most(level) / 4 * 3 || counts.contains(&0);
         Ok(fits.then_some(sum))
     }
 
     async fn unite(&self, level: u8, (left, right): (&[u8], &[u8])) -> Result<()> {
         let Some(sum) = self.try_join(level, (left, right), Read::Serializable).await? else { return Ok(()) };
+        let end = self.next(level, right).await?.map(|next| next.place);
         self.moves(level, left)?;
         self.moves(level, right)?;
-        self.set(level, left, sum)?;
-        Ok(self.s.tx.clear(&self.s.db.ranked_boundary(self.oid, level, right))?)
+        self.set(level, left, end.as_deref(), sum)?;
+        Ok(self.s.tx.clear(&self.row(level, right))?)
     }
 
     /// The number of members before a place. Exact at one version: whoever writes what follows from it reads N
     /// serializably.
     pub(super) async fn rank(&self, place: &[u8]) -> Result<u64> {
-        let db = &self.s.db;
-        let (mut rank, mut from) = (0, Bytes::new());
-        for level in (0..LEVELS).rev() {
-            let begin = db.ranked_boundary(self.oid, level, &from);
-            let end = key_after(&db.ranked_boundary(self.oid, level, place));
-            let mut found = self.between(&begin, &end, Read::Snapshot).await?;
-            from = found.pop().ok_or_else(corrupt)?.place;
-            rank += found.iter().map(|boundary| boundary.count).sum::<i64>();
+        if self.s.tx.prefers_prefetch()
+            && let Some(rank) = self.rank_at_once(place).await?
+        {
+            return Ok(rank);
         }
-        let within = self.places(&from, Some(place), Read::Snapshot).await?.len();
-        u64::try_from(rank).map(|rank| rank + within as u64).map_err(|_| corrupt().into())
+        let (mut rank, mut from) = (0, Vec::new());
+        for level in (0..LEVELS).rev() {
+            let (before, last) = self.before(level, &from, place).await?;
+            rank += before;
+            from = last;
+        }
+        sum(rank, self.within(&from, place).await?)
     }
 
-    /// The place of the member with a rank. None beyond the last one.
-    pub(super) async fn at(&self, rank: u64) -> Result<Option<Vec<u8>>> {
-        let db = &self.s.db;
+    /// The same with all reads at once, if hints say right where the ranges begin.
+    async fn rank_at_once(&self, place: &[u8]) -> Result<Option<u64>> {
+        let begins = try_join_all((0..LEVELS).map(|level| self.begin_of(level, place))).await?;
+        let above = begins.iter().skip(1).map(|begin| &begin[..]).chain([&[][..]]);
+        let levels = (0..LEVELS).zip(above).map(|(level, above)| self.before(level, above, place));
+        let lowest = begins.first().map_or(&[][..], |begin| &begin[..]);
+        let (found, within) = try_join(try_join_all(levels), self.within(lowest, place)).await?;
+        let is_right = found.iter().map(|(_, last)| &last[..]).eq(begins.iter().map(|begin| &begin[..]));
+        if !is_right {
+            return Ok(None);
+        }
+        sum(found.iter().map(|(before, _)| before).sum(), within).map(Some)
+    }
+
+    /// The place of the boundary of the range that a place is in, perhaps.
+    async fn begin_of(&self, level: u8, place: &[u8]) -> Result<Bytes> {
+        let skipped = self.before_places(level);
+        let hint = match self.s.space.ranges.find(&self.row(level, place).into(), skipped) {
+            Some(hint) => hint,
+            None => self.searched(level, place).await?.0,
+        };
+        Ok(hint.begin.slice(skipped..))
+    }
+
+    /// The members between a boundary and the last one up to a place, and the place of that one.
+    async fn before(&self, level: u8, from: &[u8], place: &[u8]) -> Result<(i64, Vec<u8>)> {
+        let (mut before, mut last, mut row_of_last) = (0, None, Vec::new());
+        let (begin, end) = (self.row(level, from), key_after(&self.row(level, place)));
+        let mut is_sound = true;
+        self.visit(begin, &end, &mut |row, raw| {
+            let count = decode(raw).map(|(count, _)| count);
+            is_sound &= count.is_some();
+            before += std::mem::replace(&mut last, count).unwrap_or(0);
+            row_of_last.clear();
+            row_of_last.extend_from_slice(row);
+        })
+        .await?;
+        let last = row_of_last.get(self.before_places(level)..).filter(|_| is_sound && last.is_some());
+        Ok((before, last.ok_or_else(corrupt)?.to_vec()))
+    }
+
+    /// The number of places from one place to before another.
+    async fn within(&self, from: &[u8], place: &[u8]) -> Result<i64> {
+        let (begin, end) = (self.s.db.ranked_place(self.oid, from), self.s.db.ranked_place(self.oid, place));
+        let mut found = 0;
+        self.visit(begin, &end, &mut |_, _| found += 1).await?;
+        Ok(found)
+    }
+
+    /// Passes all rows of a range to `each`.
+    async fn visit(
+        &self,
+        mut begin: Vec<u8>,
+        end: &[u8],
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> Result<()> {
+        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+        loop {
+            let mut last = Vec::new();
+            let mut one = |row: &[u8], value: &[u8]| {
+                last.clear();
+                last.extend_from_slice(row);
+                each(row, value);
+            };
+            if !self.s.tx.visit(&begin, end, opts, &mut one).await? {
+                return Ok(());
+            }
+            begin = key_after(&last);
+            consume_budget().await;
+        }
+    }
+
+    /// Where the member with a rank is. None beyond the last one.
+    pub(super) async fn at(&self, rank: u64) -> Result<Option<Spot>> {
         let mut left = i64::try_from(rank).unwrap_or(i64::MAX);
-        let (mut from, mut to) = (Bytes::new(), None);
+        let (mut begin, mut end, mut members) = (Bytes::new(), None, 0);
         for level in (0..LEVELS).rev() {
-            let begin = db.ranked_boundary(self.oid, level, &from);
-            let end = to.as_deref().map_or_else(
-                || db.ranked_boundaries_end(self.oid, level),
-                |to: &[u8]| db.ranked_boundary(self.oid, level, to),
-            );
-            let mut found = self.between(&begin, &end, Read::Snapshot).await?.into_iter();
+            let (from, to) = (self.row(level, &begin), self.end(level, end.as_deref()));
+            let mut found = self.between(&from, &to, Read::Snapshot).await?.into_iter();
             let holder = found.by_ref().find(|boundary| {
                 let is_here = left < boundary.count;
                 left -= if is_here { 0 } else { boundary.count };
                 is_here
             });
             let Some(holder) = holder else { return Ok(None) };
-            from = holder.place;
-            to = found.next().map(|next| next.place).or(to);
+            (begin, members) = (holder.place, holder.count);
+            end = found.next().map(|next| next.place).or(end);
         }
-        let left = usize::try_from(left).map_err(|_| corrupt())?;
-        let row = db.ranked_place(self.oid, &from);
-        let opts = RangeOptions { limit: left + 1, ..RangeOptions::default() };
-        let page = self.s.tx.get_range(&row, &db.ranked_places_end(self.oid), opts, Read::Snapshot).await?;
-        let found = page.pairs.get(left).ok_or_else(corrupt)?;
-        let skipped = db.ranked_place(self.oid, &[]).len();
-        Ok(found.0.get(skipped..).map(<[u8]>::to_vec))
+        let [members, before] = [members, left].map(|n| u64::try_from(n).map_err(|_| corrupt()));
+        Ok(Some(Spot { begin, end, members: members?, before: before? }))
     }
+}
+
+fn sum(before: i64, within: i64) -> Result<u64> {
+    Ok(before.checked_add(within).and_then(|rank| u64::try_from(rank).ok()).ok_or_else(corrupt)?)
 }
 
 /// The counts of a new object, whose places come in order.
@@ -333,8 +527,9 @@ impl NewCounts {
     pub(super) fn push(&mut self, place: &[u8]) -> Vec<NewBoundary> {
         let mut full = Vec::new();
         for (level, (start, count)) in (0u8..).zip(&mut self.open) {
-            // A group may end only where a range does.
-            if *count >= (MOST / 2).pow(u32::from(level) + 1) && (level == 0 || !full.is_empty()) {
+            // A group may end only where a range below it does.
+            let ends_below = full.last().is_some_and(|(below, ..): &NewBoundary| below + 1 == level);
+            if *count >= most(level) / 2 && (level == 0 || ends_below) {
                 full.push((level, std::mem::replace(start, place.to_vec()), std::mem::take(count)));
             }
             *count += 1;

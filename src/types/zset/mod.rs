@@ -325,9 +325,10 @@ pub(crate) async fn at(s: &Scope<'_>, oid: Oid, ranks: &[u64]) -> Result<Vec<Ent
     object::count(s, oid, Read::Serializable).await?;
     let counts = Counts::new(s, oid);
     let one = async |rank: u64| {
-        let begin = counts.at(rank).await?.ok_or_else(counts::corrupt)?;
-        let places = Places { begin, ..Places::all() };
-        let found = read(s, oid, &places, Pick { limit: 1, ..Pick::ALL }, usize::MAX).await?;
+        let spot = counts.at(rank).await?.ok_or_else(counts::corrupt)?;
+        let places = Places { begin: spot.begin.into(), ..Places::all() };
+        let pick = Pick { skip: spot.before, limit: 1, ..Pick::ALL };
+        let found = read(s, oid, &places, pick, usize::MAX).await?;
         Ok::<_, Error>(found.into_iter().next().ok_or_else(counts::corrupt)?)
     };
     let mut all = Vec::with_capacity(ranks.len());
@@ -347,20 +348,21 @@ async fn skipped(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick) -> Result
     }
     let all = object::count(s, oid, Read::Serializable).await?.cardinality();
     let counts = Counts::new(s, oid);
-    let rest = Pick { skip: 0, ..pick };
     if pick.reverse {
         let until = match &places.end {
             Some(end) => counts.rank(end).await?,
             None => all,
         };
         let Some(last) = until.checked_sub(pick.skip + 1) else { return Ok(None) };
-        let end = counts.at(last).await?.map(|place| key_after(&place));
-        return Ok(Some((Places { end, ..places.clone() }, rest)));
+        let Some(spot) = counts.at(last).await? else { return Ok(Some((places.clone(), pick))) };
+        let skip = spot.members.checked_sub(spot.before + 1).ok_or_else(counts::corrupt)?;
+        let end = spot.end.map(Vec::from);
+        return Ok(Some((Places { end, ..places.clone() }, Pick { skip, ..pick })));
     }
     let before = if places.begin.is_empty() { 0 } else { counts.rank(&places.begin).await? };
-    let first = before.saturating_add(pick.skip);
-    let begin = counts.at(first).await?;
-    Ok(begin.map(|begin| (Places { begin, ..places.clone() }, rest)))
+    let Some(spot) = counts.at(before.saturating_add(pick.skip)).await? else { return Ok(None) };
+    let rest = Pick { skip: spot.before, ..pick };
+    Ok(Some((Places { begin: spot.begin.into(), ..places.clone() }, rest)))
 }
 
 async fn read(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick, most: usize) -> Result<Vec<Entry>> {

@@ -1,12 +1,12 @@
 //! Builds sorted sets too large for a transaction, as [`crate::types::prebuilt`] describes.
 
-use super::counts::NewCounts;
+use super::counts::{self, NewCounts};
 use super::rows::{self, check_member, place_of, rows_of};
 use super::{Entry, Score, listpack, sort};
 use crate::env::aside;
 use crate::error::Result;
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::keyspace::{Keyspace, Scope};
+use crate::keyspace::{Fresh, Keyspace, Scope};
 use crate::store::{RangeOptions, Read};
 use crate::types::Kind;
 use crate::types::object::{self, Count, Slot};
@@ -75,12 +75,20 @@ struct Build<'a> {
     bytes: usize,
     members: u64,
     counts: NewCounts,
+    fresh: &'a Fresh,
 }
 
 impl<'a> Build<'a> {
     fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let builder = Builder::new(space, db, sources, lease_ms);
-        Build { builder, rows: Vec::new(), bytes: 0, members: 0, counts: NewCounts::default() }
+        Build {
+            builder,
+            rows: Vec::new(),
+            bytes: 0,
+            members: 0,
+            counts: NewCounts::default(),
+            fresh: &space.fresh,
+        }
     }
 
     async fn add(&mut self, (member, score): &(bytes::Bytes, Score)) -> Result<()> {
@@ -89,7 +97,8 @@ impl<'a> Build<'a> {
             self.row(key, bytes);
         }
         for (level, place, count) in self.counts.push(&place_of(*score, member)) {
-            self.row(db.ranked_boundary(oid, level, &place), count.to_le_bytes().to_vec());
+            let generation = self.fresh.revision();
+            self.row(db.ranked_boundary(oid, level, &place), counts::encode(count, generation).to_vec());
         }
         self.members += 1;
         self.bytes += 2 * member.len() + ROOM;
@@ -110,7 +119,8 @@ impl<'a> Build<'a> {
     async fn done(mut self) -> Result<Object> {
         let (db, oid) = self.builder.place();
         for (level, place, count) in std::mem::take(&mut self.counts).finish() {
-            self.row(db.ranked_boundary(oid, level, &place), count.to_le_bytes().to_vec());
+            let generation = self.fresh.revision();
+            self.row(db.ranked_boundary(oid, level, &place), counts::encode(count, generation).to_vec());
         }
         self.row(db.count(oid), Count::step(self.members as i64).to_vec());
         self.write().await?;

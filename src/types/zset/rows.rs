@@ -11,7 +11,7 @@
 //! order of others reads the places between serializably, or N if it depends on a rank.
 
 use super::Entry;
-use super::counts::{Counts, NewCounts};
+use super::counts::{self, Counts, NewCounts};
 use super::score::Score;
 use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::keyspace::Scope;
@@ -118,18 +118,19 @@ pub(super) async fn change(s: &Scope<'_>, oid: Oid, changes: &[Change]) -> Resul
 
 /// Writes the rows of a new object; the entries are distinct and in order.
 pub(super) async fn create(s: &Scope<'_>, entries: &[Entry]) -> Result<Oid> {
-    let (oid, mut counts) = (s.space.fresh.oid(), NewCounts::default());
+    let (oid, mut new) = (s.space.fresh.oid(), NewCounts::default());
     let set = |(level, place, count): (u8, Vec<u8>, i64)| -> Result<()> {
-        Ok(s.tx.set(&s.db.ranked_boundary(oid, level, &place), &count.to_le_bytes())?)
+        let row = counts::encode(count, s.space.fresh.revision());
+        Ok(s.tx.set(&s.db.ranked_boundary(oid, level, &place), &row)?)
     };
     for (member, score) in entries {
         for (row, value) in rows_of(s.db, oid, member, *score) {
             s.tx.set(&row, &value)?;
         }
-        counts.push(&place_of(*score, member)).into_iter().try_for_each(set)?;
+        new.push(&place_of(*score, member)).into_iter().try_for_each(set)?;
         consume_budget().await;
     }
-    counts.finish().try_for_each(set)?;
+    new.finish().try_for_each(set)?;
     s.tx.add(&s.db.count(oid), &Count::step(entries.len() as i64))?;
     Ok(oid)
 }
