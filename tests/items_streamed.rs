@@ -6,10 +6,9 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
-use support::resp::{Client, Value, request};
+use support::reader::Reader;
+use support::resp::{Client, Value};
 use support::server::{Server, tern};
 
 /// Fields of a hash whose reply exceeds the kernel's socket buffers.
@@ -45,42 +44,11 @@ fn filled() -> (Server, Client) {
     (tern, client)
 }
 
-/// A client that reads a reply line by line.
-struct Reader(BufReader<TcpStream>);
-
-impl Reader {
-    fn new(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Reader(BufReader::with_capacity(1 << 16, stream))
-    }
-    fn send(&mut self, line: &str) {
-        self.0.get_mut().write_all(&request(&line.split(' ').collect::<Vec<_>>())).unwrap();
-    }
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-    fn bulk(&mut self) -> Vec<u8> {
-        let head = self.line();
-        let len: usize = head.strip_prefix('$').unwrap_or_else(|| panic!("{head}")).parse().unwrap();
-        let mut body = vec![0; len + 2];
-        self.0.read_exact(&mut body).unwrap();
-        assert_eq!(body.split_off(len), b"\r\n");
-        body
-    }
-    fn strings(&mut self, kind: char) -> Vec<Vec<u8>> {
-        let head = self.line();
-        let n: usize = head.strip_prefix(kind).unwrap_or_else(|| panic!("{head}")).parse().unwrap();
-        (0..if kind == '%' { 2 * n } else { n }).map(|_| self.bulk()).collect()
-    }
-    fn hash(&mut self, kind: char) -> Model {
-        let strings = self.strings(kind);
-        let found: Model = strings.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-        assert_eq!(found.len() * 2, strings.len(), "fields are distinct");
-        found
-    }
+fn hash(reader: &mut Reader, kind: char) -> Model {
+    let strings = reader.strings(kind);
+    let found: Model = strings.chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
+    assert_eq!(found.len() * 2, strings.len(), "fields are distinct");
+    found
 }
 
 #[test]
@@ -104,7 +72,7 @@ fn a_reader_that_waits_costs_little_while_nothing_changes() {
     assert!(grown < 32 << 20, "{grown} bytes for three readers of {} bytes", MANY * 100);
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     let wanted = model(0..MANY);
-    assert!(readers[0].hash('*') == wanted);
+    assert!(hash(&mut readers[0], '*') == wanted);
     let (mut keys, mut values) = (readers[1].strings('*'), readers[2].strings('*'));
     keys.sort();
     values.sort();
@@ -130,7 +98,7 @@ fn a_reply_is_the_hash_as_it_was() {
     assert_eq!(client.line("FLUSHALL"), Value::Simple(b"OK".to_vec()));
     let wanted = model(0..MANY);
     for reader in &mut readers {
-        assert!(reader.hash('*') == wanted);
+        assert!(hash(reader, '*') == wanted);
     }
     assert_eq!(client.line("HGETALL h"), Value::Array(Vec::new()));
 }
@@ -149,15 +117,15 @@ fn replies_keep_their_order_and_their_kind() {
         reader.send(line);
     }
     assert_eq!(reader.line(), "+PONG");
-    assert!(reader.hash('*') == model(0..5000));
+    assert!(hash(&mut reader, '*') == model(0..5000));
     assert_eq!(reader.strings('*').len(), 5000);
     assert_eq!(reader.line(), "+PONG");
     assert_eq!(reader.strings('*').len(), 5000);
-    assert!(reader.hash('*') == model(0..3));
+    assert!(hash(&mut reader, '*') == model(0..3));
     for want in ["+OK", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "+QUEUED", "*5"] {
         assert_eq!(reader.line(), want);
     }
-    assert!(reader.hash('*') == model(0..5000));
+    assert!(hash(&mut reader, '*') == model(0..5000));
     assert_eq!(reader.line(), ":0");
     assert_eq!(reader.strings('*').len(), 5000);
     assert_eq!(reader.line(), ":1");
@@ -188,7 +156,7 @@ fn long_values_are_sent_whole() {
     }
     let mut reader = Reader::new(tern.port);
     reader.send("HGETALL h");
-    let found = reader.hash('*');
+    let found = hash(&mut reader, '*');
     assert_eq!(found.len(), 20);
     assert!(values.iter().enumerate().all(|(n, v)| found[n.to_string().as_bytes()] == v.as_bytes()));
     reader.send("HKEYS h");

@@ -7,11 +7,11 @@ mod support;
 
 use bytes::Bytes;
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::resp::{Client, Value, request};
+use support::reader::Reader;
+use support::resp::{Client, Value};
 use support::server::{Server, tern};
 use tern::commands::registry::table;
 use tern::config::{ConfigStore, Settings};
@@ -36,39 +36,11 @@ fn fill(client: &mut Client, key: &str, members: impl Iterator<Item = String>) {
     }
 }
 
-/// A client that reads a reply line by line.
-struct Reader(BufReader<TcpStream>);
-
-impl Reader {
-    fn new(port: u16) -> Self {
-        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Reader(BufReader::with_capacity(1 << 16, stream))
-    }
-    fn send(&mut self, line: &str) {
-        let argv: Vec<&str> = line.split(' ').collect();
-        self.0.get_mut().write_all(&request(&argv)).unwrap();
-    }
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-    fn bulk(&mut self) -> Vec<u8> {
-        let head = self.line();
-        let len: usize = head.strip_prefix('$').unwrap_or_else(|| panic!("{head}")).parse().unwrap();
-        let mut body = vec![0; len + 2];
-        self.0.read_exact(&mut body).unwrap();
-        assert_eq!(body.split_off(len), b"\r\n");
-        body
-    }
-    fn members(&mut self, kind: char) -> BTreeSet<Vec<u8>> {
-        let head = self.line();
-        let n: usize = head.strip_prefix(kind).unwrap_or_else(|| panic!("{head}")).parse().unwrap();
-        let members: BTreeSet<Vec<u8>> = (0..n).map(|_| self.bulk()).collect();
-        assert_eq!(members.len(), n, "members are distinct");
-        members
-    }
+fn members(reader: &mut Reader, kind: char) -> BTreeSet<Vec<u8>> {
+    let members = reader.strings(kind);
+    let distinct: BTreeSet<Vec<u8>> = members.iter().cloned().collect();
+    assert_eq!(distinct.len(), members.len(), "members are distinct");
+    distinct
 }
 
 fn wanted(range: std::ops::Range<usize>) -> BTreeSet<Vec<u8>> {
@@ -124,7 +96,7 @@ fn a_reader_that_waits_costs_little_and_gets_the_set_as_it_was() {
     assert_eq!(client.line("DEL s"), Value::Int(1));
     assert_eq!(client.line("FLUSHALL"), Value::Simple(b"OK".to_vec()));
     for reader in &mut readers {
-        assert!(reader.members('*') == wanted(0..MANY));
+        assert!(members(reader, '*') == wanted(0..MANY));
     }
     wait_for_streams(&mut client, 0);
 }
@@ -140,7 +112,7 @@ fn others_are_served_between_the_pieces_of_a_large_reply() {
         reader.send("SMEMBERS s");
         let (mut left, mut bytes) = (MANY * 76, vec![0; 1 << 20]);
         while left > 0 {
-            let n = reader.0.get_mut().read(&mut bytes).unwrap();
+            let n = reader.stream().read(&mut bytes).unwrap();
             assert!(n > 0, "the reply ends {left} bytes early");
             left = left.saturating_sub(n);
         }
@@ -170,7 +142,7 @@ fn a_reader_that_leaves_or_is_killed_leaves_nothing() {
     assert_eq!(client.line(&format!("CLIENT KILL ID {}", &id[1..])), Value::Int(1));
     wait_for_streams(&mut client, 0);
     let mut rest = Vec::new();
-    let _ = killed.0.read_to_end(&mut rest);
+    let _ = killed.stream().read_to_end(&mut rest);
     assert!(rest.len() < MANY * 76, "the reply must be cut off");
 }
 
@@ -187,12 +159,12 @@ fn replies_keep_their_order_and_their_kind() {
         reader.send(line);
     }
     assert_eq!(reader.line(), "+PONG");
-    assert!(reader.members('*') == wanted(0..3000));
+    assert!(members(&mut reader, '*') == wanted(0..3000));
     assert_eq!(reader.line(), "+PONG");
-    assert!(reader.members('*') == wanted(1000..3000));
-    assert!(reader.members('*') == wanted(0..5000));
-    assert!(reader.members('*') == wanted(0..1000));
-    assert!(reader.members('*') == (0..2000).map(|n| n.to_string().into_bytes()).collect());
+    assert!(members(&mut reader, '*') == wanted(1000..3000));
+    assert!(members(&mut reader, '*') == wanted(0..5000));
+    assert!(members(&mut reader, '*') == wanted(0..1000));
+    assert!(members(&mut reader, '*') == (0..2000).map(|n| n.to_string().into_bytes()).collect());
     assert_eq!(reader.line(), "+PONG");
     // Words and integers, some of them not interned.
     reader.send("SADD few 7 word");
@@ -200,7 +172,7 @@ fn replies_keep_their_order_and_their_kind() {
     assert_eq!(reader.line(), ":2");
     let mut all = wanted(0..3000);
     all.extend((0..2000).map(|n| n.to_string().into_bytes()).chain([b"word".to_vec()]));
-    assert!(reader.members('*') == all);
+    assert!(members(&mut reader, '*') == all);
     for line in
         ["CLIENT REPLY SKIP", "SMEMBERS a", "PING", "MULTI", "SMEMBERS a", "PING", "SINTER a b", "EXEC"]
     {
@@ -209,9 +181,9 @@ fn replies_keep_their_order_and_their_kind() {
     for want in ["+PONG", "+OK", "+QUEUED", "+QUEUED", "+QUEUED", "*3"] {
         assert_eq!(reader.line(), want);
     }
-    assert!(reader.members('*') == wanted(0..3000));
+    assert!(members(&mut reader, '*') == wanted(0..3000));
     assert_eq!(reader.line(), "+PONG");
-    assert!(reader.members('*') == wanted(1000..3000));
+    assert!(members(&mut reader, '*') == wanted(1000..3000));
     let mut client = tern.client();
     client.line("HELLO 3");
     assert!(matches!(client.line("SMEMBERS a"), Value::Set(items) if items.len() == 3000));
@@ -281,7 +253,7 @@ fn under_an_id_the_members_are_kept() {
     let mut reader = Reader::new(tern.port);
     let once = "IDEMPOTENT 0123456789abcdef SMEMBERS s";
     reader.send(once);
-    let first = reader.members('*');
+    let first = members(&mut reader, '*');
     assert!(first == wanted(0..3000));
     for line in ["MULTI", "SMEMBERS s", "IDEMPOTENT exec-456789abcdef EXEC"] {
         reader.send(line);
@@ -289,10 +261,10 @@ fn under_an_id_the_members_are_kept() {
     for want in ["+OK", "+QUEUED", "*1"] {
         assert_eq!(reader.line(), want);
     }
-    assert!(reader.members('*') == first);
+    assert!(members(&mut reader, '*') == first);
     assert_eq!(client.line("DEL s"), Value::Int(1));
     reader.send(once);
-    assert!(reader.members('*') == first);
+    assert!(members(&mut reader, '*') == first);
     // A reply too large to be kept is refused before all of it is read.
     fill(&mut client, "s", (0..130_000).map(member));
     let refused = client.line("IDEMPOTENT fedcba9876543210 SMEMBERS s");
@@ -344,7 +316,7 @@ fn a_store_that_fails_now_and_then_is_asked_again() {
     let mut reader = Reader::new(inside.port);
     for _ in 0..5 {
         reader.send("SMEMBERS s");
-        assert!(reader.members('*') == wanted(0..20_000));
+        assert!(members(&mut reader, '*') == wanted(0..20_000));
     }
 }
 

@@ -8,7 +8,7 @@
 //! encoder itself never waits.
 
 use crate::server::reply::{Drawn, Reply};
-use crate::server::unread::{Part, Strings, Text};
+use crate::server::unread::{Part, Shape, Strings, Text};
 use crate::server::{Protocol, doubles};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
@@ -40,6 +40,8 @@ enum Rest {
     /// Each pair as an array.
     Twos(IntoIter<(Reply, Reply)>),
     Strings(Strings),
+    /// Members in turn with their scores; and whether each member and its score are an array.
+    Scored(Strings, bool),
     /// Random fields, and the number of elements already written.
     Drawn(Box<Drawn>, Form, usize),
     Text(Text),
@@ -69,6 +71,31 @@ fn drain(strings: &mut Strings, out: &mut BytesMut, full: usize) -> bool {
     true
 }
 
+/// The same for members in turn with their scores, in pairs (RESP3) or not.
+fn drain_scored(strings: &mut Strings, in_pairs: bool, out: &mut BytesMut, full: usize) -> bool {
+    while let Some(member) = strings.take() {
+        if in_pairs {
+            head(out, b'*', 2);
+        }
+        head(out, b'$', member.len());
+        out.extend_from_slice(member);
+        out.extend_from_slice(b"\r\n");
+        let score = strings.take().and_then(|raw| raw.try_into().ok()).map_or(0.0, f64::from_le_bytes);
+        let text = doubles::text(score);
+        if in_pairs {
+            line(out, b',', text.as_bytes());
+        } else {
+            head(out, b'$', text.len());
+            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        if out.len() >= full {
+            return false;
+        }
+    }
+    true
+}
+
 /// The next step of an aggregate.
 enum Next {
     Reply(Reply),
@@ -77,6 +104,16 @@ enum Next {
     /// A piece has to be read first.
     Unread,
     End,
+}
+
+impl Next {
+    fn of(is_drained: bool, strings: &Strings) -> Self {
+        match is_drained {
+            false => Next::Written,
+            true if strings.is_read() => Next::End,
+            true => Next::Unread,
+        }
+    }
 }
 
 impl Rest {
@@ -106,11 +143,12 @@ impl Rest {
                 }
             }
             Rest::Strings(strings) => {
-                return match drain(strings, out, full) {
-                    false => Next::Written,
-                    true if strings.is_read() => Next::End,
-                    true => Next::Unread,
-                };
+                let is_drained = drain(strings, out, full);
+                return Next::of(is_drained, strings);
+            }
+            Rest::Scored(strings, in_pairs) => {
+                let is_drained = drain_scored(strings, *in_pairs, out, full);
+                return Next::of(is_drained, strings);
             }
             Rest::Text(text) => {
                 if !text.pour(out, full) {
@@ -172,7 +210,7 @@ impl Encoder {
     /// The part that [`Step::Empty`] asks to read.
     pub(crate) fn unread(&mut self) -> Option<Part<'_>> {
         match self.stack.last_mut() {
-            Some(Rest::Strings(strings)) => Some(Part::Strings(strings)),
+            Some(Rest::Strings(strings) | Rest::Scored(strings, _)) => Some(Part::Strings(strings)),
             Some(Rest::Text(text)) => Some(Part::Text(text)),
             Some(Rest::Items(_) | Rest::Shared(..) | Rest::Pairs(..) | Rest::Twos(_) | Rest::Drawn(..))
             | None => None,
@@ -207,9 +245,16 @@ impl Encoder {
                 self.strings(out, kind, members.len(), *members);
             }
             Reply::Items(items) => {
-                let (map, n) = (items.is_map(), items.len());
-                let kind = if map && resp3 { b'%' } else { b'*' };
-                self.strings(out, kind, n << u64::from(map && !resp3), *items);
+                let (n, shape) = (items.len(), items.shape());
+                let of_two = if resp3 { n } else { 2 * n };
+                match shape {
+                    Shape::Single => self.strings(out, b'*', n, *items),
+                    Shape::Map => self.strings(out, if resp3 { b'%' } else { b'*' }, of_two, *items),
+                    Shape::Scored => {
+                        head(out, b'*', of_two);
+                        self.stack.push(Rest::Scored((*items).into(), resp3));
+                    }
+                }
             }
             Reply::Long(long) => self.text(out, long.len(), *long),
             Reply::Dumped(payload) => self.text(out, payload.len(), *payload),

@@ -1,11 +1,12 @@
 //! The parts of a reply that are read from the store while the client receives it: members known only by id,
-//! fields and elements of large hashes and lists, and long strings.
+//! what large hashes, lists and sorted sets hold, and long strings.
 
 use super::Server;
 use crate::error::{Error, Result};
 use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
 use crate::server::clients::ClientHandle;
+pub(crate) use crate::types::contents::Shape;
 use crate::types::items::Items;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;

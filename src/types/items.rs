@@ -1,10 +1,10 @@
-//! The fields of a large hash or the elements of a large list, read while they are sent, as they were when the
-//! command ran.
+//! The fields of a large hash, the elements of a large list or the members of a large sorted set, read while they are
+//! sent, as they were when the command ran.
 //!
-//! Unlike the ids of a set, rows of a hash or list change. A transaction lives for five seconds, and a client may
+//! Unlike the ids of a set, rows of these change. A transaction lives for five seconds, and a client may
 //! take an hour. So once a second a newer transaction takes over, as for long strings (`types::string::stream`):
 //! * If the object is unchanged (its record has the same revision, and N is the same, to which every change of a
-//!   hash adds), the rest is read from the newer transaction. However slow the client, this takes no memory and pins
+//!   hash or sorted set adds), the rest is read from the newer transaction. However slow the client, this takes no memory and pins
 //!   no version.
 //! * If it has changed, the rest is read from the older transaction at once and kept until it has been sent, up
 //!   to the number of bytes that `client-output-buffer-limit` allows.
@@ -14,10 +14,12 @@
 //!
 //! A piece has about [`PIECE`] bytes, or one value that is longer.
 
-use super::hash::stream::{self as fields, Parts};
+use super::contents::{Contents, Opening, Shape, Span};
+use super::hash::stream as fields;
 use super::list::stream as elements;
 use super::object::Slot;
 use super::record::Stored;
+use super::zset::stream as members;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::packed::Packed;
@@ -37,32 +39,10 @@ const PIECE: usize = 64 << 10;
 /// Bytes of rows that are read at once to be kept.
 const PAGE: usize = 1 << 18;
 
-/// What is sent of an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contents {
-    /// The fields of a hash, but those that had expired at the time of the command.
-    Fields { parts: Parts, now: u64 },
-    /// Elements of a list.
-    Elements,
-}
-
-/// The rows that are sent.
-#[derive(Debug)]
-pub(crate) struct Span {
-    /// The first row.
-    pub(crate) begin: Vec<u8>,
-    /// Where they end.
-    pub(crate) end: Vec<u8>,
-    /// The number of fields or elements.
-    pub(crate) len: u64,
-    /// Bytes of each, about.
-    pub(crate) each: u64,
-}
-
 /// See the module. Clones share their progress: one of them is sent.
 #[derive(Clone)]
 pub struct Items {
-    is_map: bool,
+    shape: Shape,
     len: u64,
     each: u64,
     shared: Arc<Shared>,
@@ -70,6 +50,8 @@ pub struct Items {
 
 struct Shared {
     source: Source,
+    /// The number of fields, elements or members.
+    len: u64,
     store: Store,
     /// Most bytes kept of an object that has changed.
     most: usize,
@@ -117,11 +99,11 @@ impl Source {
         Ok(revision.map(|revision| (revision, n)) == Some(self.version))
     }
 
-    /// The next piece, about `bytes` long: see [`fields::read`] and [`elements::read`].
+    /// The next piece of the `left` ones: see [`fields::read`], [`elements::read`] and [`members::read`].
     async fn read(
         &self,
         tx: &Tx,
-        begin: &[u8],
+        (begin, left): (&[u8], u64),
         sizes: (usize, usize),
         out: &mut Packed,
     ) -> Result<(u64, Option<Vec<u8>>)> {
@@ -129,15 +111,18 @@ impl Source {
         match self.contents {
             Contents::Fields { parts, now } => fields::read(place, (parts, now), range, sizes, out).await,
             Contents::Elements => elements::read(place, range, sizes, out).await,
+            Contents::Ranked(ranked) => members::read((tx, self.db), (ranked, left), range, sizes, out).await,
         }
     }
 
-    /// Everything from a row on, if it has at most `most` bytes.
-    async fn rest(&self, tx: &Tx, begin: &[u8], most: usize) -> Result<VecDeque<Packed>> {
+    /// The `left` ones from a row on, if they have at most `most` bytes.
+    async fn rest(&self, tx: &Tx, begin: &[u8], mut left: u64, most: usize) -> Result<VecDeque<Packed>> {
         let (mut pieces, mut bytes, mut next) = (VecDeque::new(), 0, Some(begin.to_vec()));
         while let Some(begin) = next {
-            let mut piece = Packed::default();
-            next = self.read(tx, &begin, (PAGE, most.saturating_sub(bytes)), &mut piece).await?.1;
+            let (mut piece, sizes) = (Packed::default(), (PAGE, most.saturating_sub(bytes)));
+            let (n, then) = self.read(tx, (&begin, left), sizes, &mut piece).await?;
+            left = left.saturating_sub(n);
+            next = then;
             bytes += piece.size();
             if !piece.is_empty() {
                 pieces.push_back(piece);
@@ -162,7 +147,7 @@ impl Shared {
         state.unread = if is_unchanged {
             Unread::Tx(new.into(), begin.clone())
         } else {
-            match self.source.rest(old, begin, self.most).await {
+            match self.source.rest(old, begin, self.len.saturating_sub(state.sent), self.most).await {
                 Ok(rest) => Unread::Kept(rest),
                 Err(Error::Store(e @ (StoreError::TooOld | StoreError::ReplyTooLarge(_)))) => Unread::Lost(e),
                 Err(e) => return Err(e),
@@ -190,26 +175,16 @@ async fn keep(shared: Weak<Shared>) {
     }
 }
 
-impl Contents {
-    /// Strings of each field or element.
-    fn strings(self) -> u64 {
-        match self {
-            Contents::Fields { parts: Parts::Pairs, .. } => 2,
-            Contents::Fields { parts: Parts::Fields | Parts::Values, .. } | Contents::Elements => 1,
-        }
-    }
-}
-
 impl Items {
-    /// The rows of an object id, at the version that `slot` has. None if this transaction has changed them. `most`:
-    /// bytes to keep if they change.
+    /// What `opening` names, at the version that `slot` has. None if this transaction has changed it. `most`: bytes to
+    /// keep if others change it.
     pub(crate) async fn open(
         s: &Scope<'_>,
         slot: &Slot,
-        (oid, version): (Oid, (u64, i128)),
-        (contents, span): (Contents, Span),
+        opening: Opening,
         most: usize,
     ) -> Result<Option<Self>> {
+        let Opening { oid, version, contents, span } = opening;
         let generation = s.tx.generation().await?;
         let Span { begin, end, len, each } = span;
         let source = Source { db: s.db, key: slot.key.clone(), oid, version, generation, contents, end };
@@ -219,17 +194,17 @@ impl Items {
         }
         let state = Mutex::new(State { unread: Unread::Tx(tx.into(), begin), sent: 0 });
         let store = s.space.store.clone();
-        let shared = Arc::new(Shared { source, store, most, state, keeper: OnceLock::new() });
+        let shared = Arc::new(Shared { source, len, store, most, state, keeper: OnceLock::new() });
         let _ = shared.keeper.set(tokio::spawn(keep(Arc::downgrade(&shared))).abort_handle());
-        Ok(Some(Items { is_map: contents.strings() > 1, len, each, shared }))
+        Ok(Some(Items { shape: contents.shape(), len, each, shared }))
     }
 
-    /// Whether the reply is a map.
-    pub(crate) fn is_map(&self) -> bool {
-        self.is_map
+    /// The shape of the reply.
+    pub(crate) fn shape(&self) -> Shape {
+        self.shape
     }
 
-    /// The number of fields or elements at the beginning.
+    /// The number of fields, elements or members at the beginning.
     pub fn len(&self) -> u64 {
         self.len
     }
@@ -248,7 +223,7 @@ impl Items {
     pub async fn next(&self, out: &mut Packed) -> Result<()> {
         out.clear();
         let mut state = self.shared.state.lock().await;
-        let each = self.shared.source.contents.strings();
+        let (each, left) = (self.shape.strings(), self.len.saturating_sub(state.sent));
         let (n, unread) = match &mut state.unread {
             Unread::Lost(e) => return Err(e.clone().into()),
             Unread::Kept(rest) => {
@@ -256,7 +231,7 @@ impl Items {
                 (out.len() as u64 / each, None)
             }
             Unread::Tx(tx, begin) => loop {
-                match self.shared.source.read(tx, begin, (PIECE, usize::MAX), out).await? {
+                match self.shared.source.read(tx, (begin, left), (PIECE, usize::MAX), out).await? {
                     (n, None) => break (n, Some(Unread::Kept(VecDeque::new()))),
                     (0, Some(next)) => *begin = next,
                     (n, Some(next)) => {
@@ -272,7 +247,9 @@ impl Items {
         }
         let is_over = matches!(&state.unread, Unread::Kept(rest) if rest.is_empty());
         if is_over && state.sent != self.len || state.sent > self.len {
-            return Err(StoreError::Corrupt("the number of fields or elements is wrong".into()).into());
+            return Err(
+                StoreError::Corrupt("the number of fields, elements or members is wrong".into()).into()
+            );
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 #[cfg(test)]
 pub(crate) mod abacus;
 pub(crate) mod audit;
+pub(crate) mod contents;
 pub(crate) mod contract;
 mod cursor;
 pub(crate) mod dumped;

@@ -12,6 +12,7 @@ pub mod fdb_cluster;
 pub mod others;
 pub mod pace;
 pub mod plot;
+pub mod reader;
 pub mod resp;
 pub mod rng;
 pub mod server;

@@ -19,8 +19,10 @@ use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Count, Fields, Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec, Makes, Row, one};
 use crate::store::Read;
-use crate::types::hash::stream::{self, Parts};
+use crate::types::contents::Parts;
+use crate::types::hash::stream;
 use crate::types::hash::{self, Few, Found, HashRep, Limits, Pair, sample, scan as walk};
+use crate::types::items::Items;
 use crate::types::{object, prebuilt};
 use bytes::Bytes;
 pub(crate) use expiry::COMMANDS as EXPIRY;
@@ -307,7 +309,9 @@ async fn every(cx: &Cx<'_>, mut args: Args<'_>, parts: Parts) -> Result<Reply> {
         Few::All(pairs) => return Ok(whole(pairs, parts)),
         Few::More(each) => each,
     };
-    if let Some(items) = stream::open(&s, &slot, parts, (each, cx.most_kept())).await? {
+    if let Some(found) = stream::find(&s, &slot, parts, each).await?
+        && let Some(items) = Items::open(&s, &slot, found, cx.most_kept()).await?
+    {
         return Ok(Reply::Items(items.into()));
     }
     cx.light(hash::len(&s, rep, Read::Snapshot).await? * ROW)?;

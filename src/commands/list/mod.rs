@@ -15,6 +15,7 @@ use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{Count, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEY_TAKEN, KeySpec, Makes, Row, one};
 use crate::store::Read;
+use crate::types::items::Items;
 use crate::types::list::edit::{self, Inserted};
 use crate::types::list::{self, End, Limit, ListRep};
 use crate::types::object::{self, Slot};
@@ -306,7 +307,9 @@ async fn lrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     if !cx.may_stream {
         return Ok(Reply::bulks(list::range(&s, rep, numbers, MAX_REPLY).await?));
     }
-    if let Some(items) = list::stream::open(&s, &slot, numbers, cx.most_kept()).await? {
+    if let Some(found) = list::stream::find(&s, &slot, numbers).await?
+        && let Some(items) = Items::open(&s, &slot, found, cx.most_kept()).await?
+    {
         return Ok(Reply::Items(items.into()));
     }
     weigh(cx, rep, list::count_in(rep, numbers)?)?;

@@ -11,6 +11,7 @@ use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEY_RO, KeySpec, Makes, Ranked, Row, one};
 use crate::store::Read;
+use crate::types::items::Items;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
@@ -182,6 +183,12 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
     let Some((places, pick)) = asked.ends.find(&s, slot.zset()?, asked.pick).await? else {
         return Ok(Reply::Array(Vec::new()));
     };
+    if cx.may_stream
+        && let Some(found) = zset::stream::find(&s, &slot, (&places, pick), asked.with_scores).await?
+        && let Some(items) = Items::open(&s, &slot, found, cx.most_kept()).await?
+    {
+        return Ok(Reply::Items(items.into()));
+    }
     cx.light(weight(&s, slot.zset()?, &places, pick).await?)?;
     let entries = zset::range(&s, slot.zset()?, &places, pick, cx.most_kept()).await?;
     Ok(match asked.with_scores {

@@ -8,34 +8,19 @@ use crate::keyspace::Scope;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::{Read, Tx};
-use crate::types::items::{Contents, Items, Span};
+use crate::types::contents::{Contents, Opening, Parts, Span};
 use crate::types::object::{self, Slot};
 
-/// The parts of each field that a reply has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parts {
-    /// Fields and values in turn, a map.
-    Pairs,
-    /// Fields.
-    Fields,
-    /// Values.
-    Values,
-}
-
-/// The fields of the hash that `slot` holds in rows. None if it must be read now: it is in its record, or this
-/// transaction has changed it. `each`: bytes of a field and its value, about; `most`: bytes to keep if it changes.
-pub(crate) async fn open(
-    s: &Scope<'_>,
-    slot: &Slot,
-    parts: Parts,
-    (each, most): (u64, usize),
-) -> Result<Option<Items>> {
+/// The fields of the hash that `slot` holds in rows. None if it is in its record. `each`: bytes of a field and its
+/// value, about.
+pub(crate) async fn find(s: &Scope<'_>, slot: &Slot, parts: Parts, each: u64) -> Result<Option<Opening>> {
     let Some(HashRep::Rows { oid, due, .. }) = slot.hash()? else { return Ok(None) };
     let Some(version) = object::version(s, slot, Read::Serializable).await? else { return Ok(None) };
     let rows = object::Count(version.1).cardinality();
     let len = rows.saturating_sub(expiry::expired(s, *oid, *due).await?);
     let span = Span { begin: s.db.fields_from(*oid, 0), end: s.db.fields_end(*oid), len, each };
-    Items::open(s, slot, (*oid, version), (Contents::Fields { parts, now: s.now }, span), most).await
+    let contents = Contents::Fields { parts, now: s.now };
+    Ok(Some(Opening { oid: *oid, version, contents, span }))
 }
 
 /// Adds about `bytes` of fields and values to `out`, at least one field. Returns their number, and where the next

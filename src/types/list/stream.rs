@@ -7,21 +7,15 @@ use crate::keyspace::Scope;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::store::{Read, Tx};
-use crate::types::items::{Contents, Items, Span};
+use crate::types::contents::{Contents, Opening, Span};
 use crate::types::object::{self, Slot};
 
 /// Bytes of rows up to which elements are read at once for a reply.
 const FEW: u64 = 64 << 10;
 
 /// The elements that a pair of numbers names, as LRANGE does, of the list that `slot` holds in rows. None if they
-/// must be read now: they are few, in the record, or this transaction has changed them. `most`: bytes to keep if the
-/// list changes.
-pub(crate) async fn open(
-    s: &Scope<'_>,
-    slot: &Slot,
-    numbers: (i64, i64),
-    most: usize,
-) -> Result<Option<Items>> {
+/// are few or in the record.
+pub(crate) async fn find(s: &Scope<'_>, slot: &Slot, numbers: (i64, i64)) -> Result<Option<Opening>> {
     let Some(ListRep::Rows { extent, .. }) = slot.list()? else { return Ok(None) };
     let range = indices(numbers, extent.len);
     let (len, each) = (range.end - range.start, extent.bytes / extent.len.max(1));
@@ -32,7 +26,7 @@ pub(crate) async fn open(
     let Some(version) = object::version(s, slot, Read::Serializable).await? else { return Ok(None) };
     let [begin, end] = [range.start, range.end].map(|index| s.db.element(extent.oid, extent.at(index)));
     let span = Span { begin, end, len, each };
-    Items::open(s, slot, (extent.oid, version), (Contents::Elements, span), most).await
+    Ok(Some(Opening { oid: extent.oid, version, contents: Contents::Elements, span }))
 }
 
 /// Adds about `bytes` of elements to `out`, at least one. Returns their number, and where the next piece begins.

@@ -20,6 +20,7 @@ mod record;
 mod rows;
 pub(crate) mod scan;
 pub mod score;
+pub(crate) mod stream;
 #[cfg(test)]
 mod tests;
 

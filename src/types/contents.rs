@@ -1,0 +1,94 @@
+//! What is sent of a large object while it is read: see [`super::items`].
+
+use crate::keyspace::keys::Oid;
+
+/// What is sent of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// The fields of a hash, but those that had expired at the time of the command.
+    Fields { parts: Parts, now: u64 },
+    /// Elements of a list.
+    Elements,
+    /// Members of a sorted set.
+    Ranked(Ranked),
+}
+
+/// The parts of each field that a reply has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Parts {
+    /// Fields and values in turn, a map.
+    Pairs,
+    /// Fields.
+    Fields,
+    /// Values.
+    Values,
+}
+
+/// What a reply has of each member of a sorted set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ranked {
+    /// From the last to the first.
+    pub(crate) reverse: bool,
+    /// Its score, too: the 8 bytes of the number, little-endian.
+    pub(crate) with_scores: bool,
+}
+
+/// How the strings of a reply belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Not at all.
+    Single,
+    /// Fields and values in turn.
+    Map,
+    /// Members in turn with their scores, as [`Ranked`] has them.
+    Scored,
+}
+
+/// The rows that are sent.
+#[derive(Debug)]
+pub(crate) struct Span {
+    /// The first row. From the last to the first: one past the last row.
+    pub(crate) begin: Vec<u8>,
+    /// Where they end. From the last to the first: the first row.
+    pub(crate) end: Vec<u8>,
+    /// The number of fields, elements or members.
+    pub(crate) len: u64,
+    /// Bytes of each, about.
+    pub(crate) each: u64,
+}
+
+/// What is about to be sent.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    /// The object id.
+    pub(crate) oid: Oid,
+    /// The revision of its record, and N.
+    pub(crate) version: (u64, i128),
+    /// What of it.
+    pub(crate) contents: Contents,
+    /// Its rows.
+    pub(crate) span: Span,
+}
+
+impl Contents {
+    /// The shape of the reply.
+    pub(crate) fn shape(self) -> Shape {
+        match self {
+            Contents::Fields { parts: Parts::Pairs, .. } => Shape::Map,
+            Contents::Ranked(Ranked { with_scores: true, .. }) => Shape::Scored,
+            Contents::Fields { parts: Parts::Fields | Parts::Values, .. }
+            | Contents::Elements
+            | Contents::Ranked(Ranked { with_scores: false, .. }) => Shape::Single,
+        }
+    }
+}
+
+impl Shape {
+    /// Strings of each field, element or member.
+    pub(crate) fn strings(self) -> u64 {
+        match self {
+            Shape::Single => 1,
+            Shape::Map | Shape::Scored => 2,
+        }
+    }
+}
