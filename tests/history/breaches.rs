@@ -19,6 +19,12 @@ pub fn tag(key: &[u8]) -> u8 {
     }
 }
 
+/// The kind of a row of an object, which follows the object's id.
+pub fn kind(key: &[u8]) -> Option<u8> {
+    const OID: usize = 16;
+    key.get(Prefix::of_row(key)?.as_bytes().len() + 1 + OID).copied()
+}
+
 /// Records are read without a conflict.
 pub struct NoReadConflict;
 impl Tamper for NoReadConflict {
@@ -50,9 +56,7 @@ impl Tamper for NoCountConflict {
 pub struct NoChunkConflict;
 impl Tamper for NoChunkConflict {
     fn notes(&self, begin: &[u8]) -> bool {
-        const OID: usize = 16;
-        let kind = Prefix::of_row(begin).and_then(|prefix| begin.get(prefix.as_bytes().len() + 1 + OID));
-        !(tag(begin) == b'S' && kind == Some(&0))
+        !(tag(begin) == b'S' && kind(begin) == Some(0))
     }
 }
 

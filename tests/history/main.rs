@@ -19,6 +19,7 @@ mod findings;
 mod generate;
 mod model;
 mod mutants;
+mod ranked_breaches;
 mod record;
 mod replay;
 mod replay_small;

@@ -3,6 +3,7 @@
 
 use super::breaches::*;
 use super::generate::Group;
+use super::ranked_breaches::*;
 use super::world::{Plan, Sweep};
 use crate::cluster::Cluster;
 use bytes::Bytes;
@@ -113,6 +114,29 @@ fn watched_expiring() -> Vec<(&'static str, Plan)> {
     ]
 }
 
+/// Mutations of sorted sets.
+fn ranked() -> Vec<(&'static str, Plan)> {
+    vec![
+        (
+            "a member of a sorted set is read without a conflict",
+            with(&[Group::Ranked], Arc::new(NoScoreConflict)),
+        ),
+        (
+            "the number of a sorted set's members is read without a conflict",
+            with(&[Group::Counted], Arc::new(NoCountConflict)),
+        ),
+        ("a rank is read without a conflict", with(&[Group::Counted], Arc::new(NoRankConflict::default()))),
+        (
+            "members are counted where a range was divided meanwhile",
+            Plan { steps: 60, ..with(&[Group::Counted], Arc::new(NoMoveConflict)) },
+        ),
+        (
+            "a watched sorted set is compared without a conflict",
+            with(&[Group::WatchedRanked], Arc::new(NoCountConflict)),
+        ),
+    ]
+}
+
 /// Reads of a field of a hash do not conflict.
 pub struct NoFieldConflict;
 impl Tamper for NoFieldConflict {
@@ -180,5 +204,6 @@ pub fn all() -> Vec<(&'static str, Plan)> {
         ),
     ];
     all.extend(watched_expiring());
+    all.extend(ranked());
     all
 }

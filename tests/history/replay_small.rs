@@ -95,6 +95,8 @@ fn answered_operations_were_committed() {
         &[one(0, "SETNX k 1", Some(Answer::Int(0)), 3, 4), one(1, "SET k 2", OK, 1, 2)],
         &[wrote(5, &[1]), read(5, &[0])]
     ));
+    let nothing = Some(Answer::All(Vec::new()));
+    assert!(!is_good(&[one(0, "ZPOPMIN z", nothing, 1, 2)], &[]), "an empty array is no refusal");
     let refused = Some(Answer::Error("ERR transaction too old: x".into()));
     assert!(is_good(&[one(0, "SET k 1", refused, 1, 2)], &[]));
 }

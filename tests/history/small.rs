@@ -251,6 +251,37 @@ fn an_id_has_one_answer() {
 }
 
 #[test]
+fn members_have_ranks_by_score_and_then_by_name() {
+    let add = one(0, "ZADD z 2 k000 1 k002 1 k001", Some(Answer::Int(3)), 1, 2);
+    let rank = |name: &str, rank| one(1, &format!("ZRANK z {name}"), Some(Answer::Int(rank)), 3, 4);
+    assert!(is_good(&[add.clone(), rank("k001", 0), rank("k002", 1), rank("k000", 2)]));
+    assert!(!is_good(&[add.clone(), rank("k002", 0)]));
+    let below = one(2, "ZADD z 0 k003", Some(Answer::Int(1)), 1, 10);
+    assert!(
+        is_good(&[add.clone(), below.clone(), rank("k001", 0)])
+            && is_good(&[add.clone(), below, rank("k001", 1)])
+    );
+    let answers = [
+        ("ZREVRANK z k001 WITHSCORE", Answer::All(vec![Answer::Int(2), Answer::Score(1)])),
+        ("ZRANK z k003 WITHSCORE", Answer::Aborted),
+        ("ZCOUNT z (1 2", Answer::Int(1)),
+        ("ZRANGE z 2 (1 BYSCORE REV WITHSCORES", Answer::Scored(vec![("k000".into(), 2)])),
+        ("ZRANGE z -2 -1 REV WITHSCORES", Answer::Scored(vec![("k002".into(), 1), ("k001".into(), 1)])),
+        ("ZRANGE z 1 9 BYSCORE LIMIT 1 1 WITHSCORES", Answer::Scored(vec![("k002".into(), 1)])),
+        ("ZADD z GT CH 1 k000 3 k001", Answer::Int(1)),
+        ("ZADD z NX INCR 1 k000", Answer::Nil),
+        ("ZADD z XX 1 k007", Answer::Int(0)),
+        ("ZMSCORE z k001 k007", Answer::All(vec![Answer::Score(3), Answer::Nil])),
+        ("ZPOPMAX z 1", Answer::Scored(vec![("k001".into(), 3)])),
+        ("ZREMRANGEBYRANK z 0 -1", Answer::Int(2)),
+        ("ZPOPMIN z", Answer::All(Vec::new())),
+    ];
+    let line =
+        |(n, (line, answer)): (u64, (&str, Answer))| one(0, line, Some(answer), 20 + 2 * n, 21 + 2 * n);
+    assert!(is_good(&std::iter::once(add).chain((0..).zip(answers).map(line)).collect::<Vec<_>>()));
+}
+
+#[test]
 fn a_popped_member_was_in_the_set() {
     let add = one(0, "SADD s x0 x1", Some(Answer::Int(2)), 1, 2);
     let pop = |member: &str, at| one(0, "SPOP s", text(member), at, at + 1);

@@ -1,6 +1,6 @@
 //! The commands of each group's clients.
 
-use super::Group;
+use super::{Group, ranked};
 use crate::support::rng::Rng;
 
 /// Members that the chunked set's clients add: SMEMBERS streams longer replies.
@@ -50,6 +50,10 @@ pub fn watched(rng: &mut Rng, group: Group, fresh: &str) -> (String, Vec<String>
             };
             (format!("LLEN t{a}"), vec![change, format!("LRANGE t{c} 0 -1")])
         }
+        Group::WatchedRanked => {
+            let reads = format!("ZRANGE j{c} 0 -1 WITHSCORES");
+            (format!("ZCARD j{a}"), vec![ranked::watched(rng, b), reads])
+        }
         Group::WatchedExpiring => (format!("GET y{a}"), vec![lapsing(rng, b, fresh), format!("EXISTS y{c}")]),
         _ => {
             let first = if pick < 4 { format!("SET w{a} {fresh}") } else { format!("DEL w{a}") };
@@ -63,15 +67,7 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
     let pick = rng.below(10);
     let (a, b) = (rng.below(2), rng.below(2));
     match group {
-        Group::Registers => match pick {
-            0..=3 => format!("GET r{a}"),
-            4 | 5 => format!("SET r{a} {fresh}"),
-            6 => format!("GETSET r{a} {fresh}"),
-            7 => format!("RENAME r{a} r{}", 1 - a),
-            8 => format!("MSET r0 {fresh} r1 {fresh}"),
-            _ if b == 0 => format!("DEL r{a}"),
-            _ => format!("SETNX r{a} {fresh}"),
-        },
+        Group::Registers => registers(pick, (a, b), fresh),
         Group::Counters => match pick {
             0..=6 => format!("INCRBY c{a} {}", 1 + b),
             _ => format!("GET c{a}"),
@@ -121,12 +117,27 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
         },
         Group::Lists => elements(rng, pick, (a, b), fresh),
         Group::WatchedLists => watched_elements(pick, (a, b), fresh),
+        Group::Ranked => ranked::small(rng),
+        Group::Counted => ranked::counted(rng),
+        Group::WatchedRanked => ranked::watched(rng, a),
         Group::Expiring => expiring(rng, pick, (a, b), fresh),
         Group::WatchedExpiring => lapsing(rng, a, fresh),
         Group::Databases => databases(rng, pick, (a, b), (db, fresh)),
         Group::Long => long(rng, pick, (a, b)),
         Group::Large => large(rng, pick, (a, b)),
         Group::Once => once(rng, pick, (a, b), fresh),
+    }
+}
+
+fn registers(pick: usize, (a, b): (usize, usize), fresh: &str) -> String {
+    match pick {
+        0..=3 => format!("GET r{a}"),
+        4 | 5 => format!("SET r{a} {fresh}"),
+        6 => format!("GETSET r{a} {fresh}"),
+        7 => format!("RENAME r{a} r{}", 1 - a),
+        8 => format!("MSET r0 {fresh} r1 {fresh}"),
+        _ if b == 0 => format!("DEL r{a}"),
+        _ => format!("SETNX r{a} {fresh}"),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Random operations on few keys. Each group has its own keys, so that a history falls into parts.
 
 mod commands;
+mod ranked;
 
 use crate::support::rng::Rng;
 use commands::command;
@@ -29,6 +30,12 @@ pub enum Group {
     Lists,
     /// WATCH of such lists.
     WatchedLists,
+    /// Sorted sets in their record and in rows, read by member, rank and score, and united.
+    Ranked,
+    /// A sorted set so large that its counted ranges are divided and joined.
+    Counted,
+    /// WATCH of small sorted sets.
+    WatchedRanked,
     /// Strings with an expiry.
     Expiring,
     /// WATCH of strings with an expiry that is extended, shortened and removed.
@@ -55,6 +62,9 @@ pub const EVERYTHING: &[Group] = &[
     Group::WatchedHashes,
     Group::Lists,
     Group::WatchedLists,
+    Group::Ranked,
+    Group::Counted,
+    Group::WatchedRanked,
     Group::Expiring,
     Group::WatchedExpiring,
     Group::Databases,
@@ -92,6 +102,9 @@ impl Group {
             Group::WatchedHashes => &[commands::pad("u1")],
             Group::Lists => &[commands::longer("q1")],
             Group::WatchedLists => &[commands::longer("t1")],
+            Group::Ranked => &[ranked::longer("z1")],
+            Group::Counted => &[ranked::longer("n0"), ranked::fill("n0")],
+            Group::WatchedRanked => &[ranked::longer("j1")],
             Group::Large => &["SADD b0 i0+2000".to_owned(), "SADD b1 i1000+2000".to_owned()],
             _ => &[],
         };
@@ -106,6 +119,7 @@ impl Group {
                 | Group::WatchedSets
                 | Group::WatchedHashes
                 | Group::WatchedLists
+                | Group::WatchedRanked
                 | Group::WatchedExpiring
         )
     }

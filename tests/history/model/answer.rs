@@ -15,6 +15,9 @@ pub enum Answer {
     Text(String),
     Members(Members),
     Fields(Fields),
+    Score(i64),
+    /// Members with their scores, in their order.
+    Scored(Vec<(String, i64)>),
     All(Vec<Answer>),
     Error(String),
 }
@@ -30,7 +33,8 @@ impl Answer {
     /// Whether the store refused the operation.
     pub fn is_refused(&self) -> bool {
         match self {
-            Answer::All(answers) => answers.iter().all(Answer::is_refusal),
+            // An empty array is an answer.
+            Answer::All(answers) => !answers.is_empty() && answers.iter().all(Answer::is_refusal),
             answer => answer.is_refusal(),
         }
     }
@@ -38,6 +42,11 @@ impl Answer {
     /// The reply for a string.
     pub fn text(text: &Text) -> Self {
         Answer::Text(text.shown())
+    }
+
+    /// The reply for members with their scores: without any it looks as an array of anything.
+    pub fn scored(pairs: Vec<(String, i64)>) -> Self {
+        if pairs.is_empty() { Answer::All(Vec::new()) } else { Answer::Scored(pairs) }
     }
 
     pub fn of(reply: &Reply) -> Self {
@@ -50,12 +59,10 @@ impl Answer {
             Reply::Error(e) => Answer::Error(e.0.to_string()),
             Reply::Set(items) => Answer::Members(members(items)),
             Reply::Map(pairs) => {
-                let text = |reply: &Reply| match reply {
-                    Reply::Bulk(b) => String::from_utf8_lossy(b).into_owned(),
-                    other => panic!("{other:?}"),
-                };
-                Answer::Fields(pairs.iter().map(|(field, value)| (text(field), text(value))).collect())
+                Answer::Fields(pairs.iter().map(|(field, value)| (name(field), name(value))).collect())
             }
+            Reply::Double(score) => Answer::Score(whole(*score)),
+            Reply::Pairs(pairs) => Answer::scored(pairs.iter().map(scored).collect()),
             Reply::Array(items) => Answer::All(items.iter().map(Answer::of).collect()),
             // More members than any set has that is listed completely.
             Reply::Members(_) => Answer::Text("a stream of members".into()),
@@ -64,11 +71,27 @@ impl Answer {
     }
 }
 
-fn members(items: &[Reply]) -> Members {
-    let name = |item: &Reply| match item {
+fn name(reply: &Reply) -> String {
+    match reply {
         Reply::Bulk(b) => String::from_utf8_lossy(b).into_owned(),
         other => panic!("{other:?}"),
-    };
+    }
+}
+
+fn scored((member, score): &(Reply, Reply)) -> (String, i64) {
+    match score {
+        Reply::Double(score) => (name(member), whole(*score)),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The clients' scores are integers.
+fn whole(score: f64) -> i64 {
+    assert_eq!(score.fract(), 0.0, "a score that no client sets: {score}");
+    score as i64
+}
+
+fn members(items: &[Reply]) -> Members {
     let names: Vec<String> = items.iter().map(name).collect();
     Members::of(names.iter().map(String::as_str))
 }

@@ -104,7 +104,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Elements::new(),
             Some(Value::Elements(elements)) => Elements::clone(&elements.0),
-            Some(Value::Members(_) | Value::Text(_) | Value::Fields(_)) => panic!("{key} is no list"),
+            Some(Value::Members(_) | Value::Text(_) | Value::Fields(_) | Value::Ranked(_)) => {
+                panic!("{key} is no list")
+            }
         }
     }
 

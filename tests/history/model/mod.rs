@@ -11,10 +11,12 @@ mod commands;
 mod hashes;
 mod lists;
 mod op;
+pub mod ranked;
 pub mod values;
 
 pub use answer::Answer;
 pub use op::{Op, placed};
+use ranked::Ranked;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -28,6 +30,7 @@ enum Value {
     Members(Held<Members>),
     Fields(Held<Fields>),
     Elements(Held<Vec<String>>),
+    Ranked(Held<Ranked>),
 }
 
 /// The values of a hash by field.
@@ -308,7 +311,9 @@ impl State {
     fn text(&self, key: &str, now: Now) -> Option<&Text> {
         match &self.live(key, now)?.value {
             Value::Text(text) => Some(&text.0),
-            Value::Members(_) | Value::Fields(_) | Value::Elements(_) => panic!("{key} is no string"),
+            Value::Members(_) | Value::Fields(_) | Value::Elements(_) | Value::Ranked(_) => {
+                panic!("{key} is no string")
+            }
         }
     }
 
@@ -316,7 +321,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Fields::new(),
             Some(Value::Fields(fields)) => Fields::clone(&fields.0),
-            Some(Value::Members(_) | Value::Text(_) | Value::Elements(_)) => panic!("{key} is no hash"),
+            Some(Value::Members(_) | Value::Text(_) | Value::Elements(_) | Value::Ranked(_)) => {
+                panic!("{key} is no hash")
+            }
         }
     }
 
@@ -324,7 +331,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Rc::default(),
             Some(Value::Members(members)) => members.0.clone(),
-            Some(Value::Text(_) | Value::Fields(_) | Value::Elements(_)) => panic!("{key} is no set"),
+            Some(Value::Text(_) | Value::Fields(_) | Value::Elements(_) | Value::Ranked(_)) => {
+                panic!("{key} is no set")
+            }
         }
     }
 

@@ -15,7 +15,14 @@ pub enum Op {
 }
 
 /// Commands that never change anything.
-const READS: [&str; 17] = [
+const READS: [&str; 24] = [
+    "ZCARD",
+    "ZCOUNT",
+    "ZMSCORE",
+    "ZRANGE",
+    "ZRANK",
+    "ZREVRANK",
+    "ZSCORE",
     "LINDEX",
     "LLEN",
     "LRANGE",
@@ -35,11 +42,36 @@ const READS: [&str; 17] = [
     "RESULT",
 ];
 
-/// Commands that change nothing if they answer 0 or nil.
-const VAIN: [&str; 19] = [
-    "LPOP", "RPOP", "LMOVE", "LREM", "DEL", "HDEL", "HSETNX", "SADD", "SREM", "SMOVE", "SPOP", "SETNX",
-    "PERSIST", "PEXPIRE", "EXPIRE", "GETEX", "MOVE", "COPY", "FORGET",
+/// Commands that change nothing if they answer 0, nil or an empty array.
+const VAIN: [&str; 24] = [
+    "LPOP",
+    "RPOP",
+    "LMOVE",
+    "LREM",
+    "DEL",
+    "HDEL",
+    "HSETNX",
+    "SADD",
+    "SREM",
+    "SMOVE",
+    "SPOP",
+    "SETNX",
+    "PERSIST",
+    "PEXPIRE",
+    "EXPIRE",
+    "GETEX",
+    "MOVE",
+    "COPY",
+    "FORGET",
+    "ZPOPMAX",
+    "ZPOPMIN",
+    "ZREM",
+    "ZREMRANGEBYRANK",
+    "ZREMRANGEBYSCORE",
 ];
+
+/// Options with which ZADD, too, changes nothing if it answers so.
+const TELLING: [&str; 3] = ["CH", "INCR", "NX"];
 
 /// Words that set an expiry.
 const EXPIRE: [&str; 4] = ["PX", "EX", "PEXPIRE", "EXPIRE"];
@@ -49,9 +81,14 @@ impl Op {
     /// answer is not known.
     pub fn changed_nothing(&self, answer: Option<&Answer>) -> bool {
         let one = |(argv, answer): (&Vec<String>, Option<&Answer>)| {
-            let is_vain = matches!(answer, Some(Answer::Int(0) | Answer::Nil));
+            let is_vain = match answer {
+                Some(Answer::Int(0) | Answer::Nil) => true,
+                Some(Answer::All(items)) => items.is_empty(),
+                Some(_) | None => false,
+            };
+            let tells = argv[0] == "ZADD" && argv.iter().any(|word| TELLING.contains(&word.as_str()));
             READS.contains(&argv[0].as_str())
-                || VAIN.contains(&argv[0].as_str()) && is_vain
+                || (tells || VAIN.contains(&argv[0].as_str())) && is_vain
                 || answer.is_some_and(Answer::is_refusal)
         };
         match (self, answer) {
@@ -97,6 +134,7 @@ fn key_places(argv: &[String]) -> Vec<usize> {
         "RENAME" | "SMOVE" | "LMOVE" | "COPY" | "MOVE" | "SWAPDB" => vec![1, 2],
         "SINTERSTORE" | "SUNIONSTORE" | "SDIFFSTORE" => (1..argv.len()).collect(),
         "BITOP" => (2..argv.len()).collect(),
+        "ZUNIONSTORE" => vec![1, 3, 4],
         "MSET" => (1..argv.len()).step_by(2).collect(),
         // The id is a key too: its value is visible to others.
         "ONCE" => key_places(&argv[2..]).into_iter().map(|n| n + 2).chain([1]).collect(),
