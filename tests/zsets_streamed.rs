@@ -85,7 +85,7 @@ fn ranges_begin_and_end_where_they_should() {
     let mut reader = Reader::new(tern.port);
     let last = MANY as i64;
     for (start, stop) in
-        [(0, -1), (5, 4000), (100, 5100), (-5000, -1000), (last - 3000, last), (7, 6), (last, -1)]
+        [(0, -1), (5, 14_000), (100, 5100), (-15_000, -1000), (last - 9000, last), (7, 6), (last, -1)]
     {
         let at = |n: i64| (if n < 0 { n + last } else { n }).clamp(0, last) as usize;
         let (from, to) = (at(start), (at(stop) + 1).min(MANY).max(at(start)));
@@ -94,7 +94,8 @@ fn ranges_begin_and_end_where_they_should() {
         reader.send(&format!("ZREVRANGE z {start} {stop} WITHSCORES"));
         assert!(are_scored(&reader.strings('*'), (MANY - to..MANY - from).rev()), "{start} {stop}");
     }
-    for (skip, limit) in [(0, -1), (1, 3000), (63, 2500), (64, 2500), (65, 2500), (1000, 3001), (77_777, -1)]
+    for (skip, limit) in
+        [(0, -1), (1, 9000), (63, 8500), (64, 8500), (65, 8500), (1000, 8193), (1000, 8192), (77_777, -1)]
     {
         // From 10 000.5 to before 90 000.5.
         let (from, to) = (20_000 + skip, 180_000);
@@ -107,6 +108,25 @@ fn ranges_begin_and_end_where_they_should() {
 }
 
 #[test]
+fn names_of_one_score_are_streamed_in_both_directions() {
+    let tern = tern(&["--appendfsync", "no"]);
+    let mut client = tern.client();
+    for from in [0, 10_000] {
+        let pairs = (from..from + 10_000).flat_map(|n| ["-0".to_owned(), member(n)]);
+        client.run(&["ZADD", "names"].map(String::from).into_iter().chain(pairs).collect::<Vec<_>>());
+    }
+    let mut reader = Reader::new(tern.port);
+    let (low, high) = (member(1000), member(15_000));
+    reader.send(&format!("ZRANGE names [{low} ({high} BYLEX"));
+    assert!(are(&reader.strings('*'), 1000..15_000));
+    reader.send(&format!("ZREVRANGEBYLEX names ({high} [{low} LIMIT 70 9000"));
+    assert!(are(&reader.strings('*'), (5930..14_930).rev()));
+    reader.send("ZRANGE names 0 9000 WITHSCORES");
+    let found = reader.strings('*');
+    assert!(found.len() == 2 * 9001 && found.chunks(2).all(|pair| pair[1] == b"-0"));
+}
+
+#[test]
 fn replies_keep_their_order_and_their_kind() {
     let (tern, mut client) = filled();
     let mut reader = Reader::new(tern.port);
@@ -116,7 +136,7 @@ fn replies_keep_their_order_and_their_kind() {
         "MULTI",
         "ZRANGE z 0 -1",
         "ZADD z -1 new",
-        "ZRANGE z 0 3000",
+        "ZRANGE z 0 9000",
         "EXEC",
         "PING",
     ] {
@@ -130,19 +150,19 @@ fn replies_keep_their_order_and_their_kind() {
     assert!(are(&reader.strings('*'), 0..MANY));
     assert_eq!(reader.line(), ":1");
     let changed = reader.strings('*');
-    assert!(changed[0] == b"new" && are(&changed[1..], 0..3000));
+    assert!(changed[0] == b"new" && are(&changed[1..], 0..9000));
     assert_eq!(reader.line(), "+PONG");
 
     client.line("HELLO 3");
-    let Value::Array(pairs) = client.line("ZRANGE z 1 5000 WITHSCORES") else { panic!() };
+    let Value::Array(pairs) = client.line("ZRANGE z 1 9000 WITHSCORES") else { panic!() };
     let pair =
         |n: usize| Value::Array(vec![Value::Bulk(member(n).into()), Value::Double(score(n).to_string())]);
-    assert!(pairs.into_iter().eq((0..5000).map(pair)));
+    assert!(pairs.into_iter().eq((0..9000).map(pair)));
     client.line("HELLO 2");
     // Under an id they are kept, up to the limit.
-    let once = "IDEMPOTENT 0123456789abcdef ZRANGE z 0 2500 WITHSCORES";
+    let once = "IDEMPOTENT 0123456789abcdef ZRANGE z 0 9000 WITHSCORES";
     let first = client.line(once);
-    assert!(matches!(&first, Value::Array(items) if items.len() == 5002), "{first:?}");
+    assert!(matches!(&first, Value::Array(items) if items.len() == 18_002), "{first:?}");
     client.line("DEL z");
     assert_eq!(client.line(once), first);
 }

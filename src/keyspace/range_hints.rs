@@ -69,7 +69,8 @@ struct Halves {
 impl RangeHints {
     /// Drops all hints.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Halves::default();
+        let all = std::mem::take(&mut *self.0.lock());
+        drop(all);
     }
 
     /// The range of a level in which a boundary at this row would be. `level`: the number of bytes before its place.
@@ -81,13 +82,16 @@ impl RangeHints {
         }
         let found = holder(&halves.old, &key)?.clone();
         halves.old.remove(&found.key());
-        halves.learn(found.clone());
+        let outdated = halves.learn(found.clone());
+        drop(halves);
+        drop(outdated);
         Some(found)
     }
 
     /// Records where a range is.
     pub(crate) fn learn(&self, hint: RangeHint) {
-        self.0.lock().learn(hint);
+        let outdated = self.0.lock().learn(hint);
+        drop(outdated);
     }
 
     /// Drops a hint that is wrong.
@@ -104,15 +108,17 @@ impl RangeHints {
 }
 
 impl Halves {
-    fn learn(&mut self, hint: RangeHint) {
+    /// Returns hints to drop: that takes some milliseconds, and others need not wait for it.
+    fn learn(&mut self, hint: RangeHint) -> BTreeMap<Key, RangeHint> {
         self.size += hint.size();
         if let Some(before) = self.young.insert(hint.key(), hint) {
             self.size = self.size.saturating_sub(before.size());
         }
-        if self.size > HALF {
-            self.old = std::mem::take(&mut self.young);
-            self.size = 0;
+        if self.size <= HALF {
+            return BTreeMap::new();
         }
+        self.size = 0;
+        std::mem::replace(&mut self.old, std::mem::take(&mut self.young))
     }
 }
 

@@ -14,6 +14,7 @@ use crate::store::Read;
 use crate::types::items::Items;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
+use crate::types::zset::stream::FEW;
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -183,13 +184,15 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
     let Some((places, pick)) = asked.ends.find(&s, slot.zset()?, asked.pick).await? else {
         return Ok(Reply::Array(Vec::new()));
     };
+    let members = at_most(&s, slot.zset()?, &places, pick).await?;
     if cx.may_stream
-        && let Some(found) = zset::stream::find(&s, &slot, (&places, pick), asked.with_scores).await?
+        && let Some(found) =
+            zset::stream::find(&s, &slot, (&places, pick, members), asked.with_scores).await?
         && let Some(items) = Items::open(&s, &slot, found, cx.most_kept()).await?
     {
         return Ok(Reply::Items(items.into()));
     }
-    cx.light(weight(&s, slot.zset()?, &places, pick).await?)?;
+    cx.light(members.saturating_mul(ROW))?;
     let entries = zset::range(&s, slot.zset()?, &places, pick, cx.most_kept()).await?;
     Ok(match asked.with_scores {
         true => with_scores(entries),
@@ -197,15 +200,18 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
     })
 }
 
+/// The number of members of a range; of few, a higher one.
+async fn at_most(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, pick: Pick) -> Result<u64> {
+    let most = zset::len(s, rep, Read::Snapshot).await?.min(pick.limit);
+    if most <= FEW {
+        return Ok(most);
+    }
+    Ok(zset::count(s, rep, places, Read::Snapshot).await?.saturating_sub(pick.skip).min(pick.limit))
+}
+
 /// Approximate bytes of a range in memory.
 async fn weight(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, pick: Pick) -> Result<u64> {
-    let most = zset::len(s, rep, Read::Snapshot).await?.min(pick.limit);
-    if most.saturating_mul(ROW) < 1 << 20 {
-        return Ok(most.saturating_mul(ROW));
-    }
-    let members =
-        zset::count(s, rep, places, Read::Snapshot).await?.saturating_sub(pick.skip).min(pick.limit);
-    Ok(members.saturating_mul(ROW))
+    Ok(at_most(s, rep, places, pick).await?.saturating_mul(ROW))
 }
 
 const ZRANGE: Command = Command::new(

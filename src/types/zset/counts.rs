@@ -112,8 +112,14 @@ pub(super) struct Spot {
 #[derive(Debug)]
 struct Touched {
     place: Bytes,
+    /// It is the only range of its level.
+    is_alone: bool,
     count: i64,
     n: i64,
+}
+
+fn sum_of(changes: &[Change<'_>]) -> i64 {
+    changes.iter().map(|(_, n)| n).sum()
 }
 
 /// Whether a hint names the generation that its range has.
@@ -185,10 +191,10 @@ impl<'a> Counts<'a> {
         let (mut others, mut rest): (Vec<Change<'_>>, _) = (Vec::new(), changes);
         while let Some((first, _)) = rest.first() {
             let hint = self.s.space.ranges.find(&self.row(level, first).into(), skipped);
-            let held = hint
-                .as_ref()
-                .map_or(1, |hint| rest.partition_point(|(place, _)| hint.holds(&self.row(level, place))));
-            let (these, behind) = rest.split_at(held);
+            let (these, behind) = match &hint {
+                Some(hint) => self.held(level, hint, rest),
+                None => rest.split_at(1),
+            };
             match hint {
                 Some(hint) => ranges.push((hint, these)),
                 None => others.extend(these),
@@ -197,29 +203,62 @@ impl<'a> Counts<'a> {
         }
         let rows: Vec<&Bytes> = ranges.iter().map(|(hint, _)| &hint.begin).collect();
         let now = get_many(self.s.tx, &rows, Read::Snapshot).await?;
-        let mut touched = BTreeMap::new();
+        let mut touched = Vec::with_capacity(ranges.len());
         for ((hint, these), now) in ranges.into_iter().zip(now) {
             match now.as_deref().and_then(decode).filter(|(_, generation)| is_true(&hint, *generation)) {
-                Some((count, _)) => {
-                    touched.insert(hint.begin, (count, these.iter().map(|(_, n)| n).sum()));
-                }
+                Some((count, _)) => touched.push((hint, count, sum_of(these))),
                 None => {
                     self.s.space.ranges.forget(&hint);
                     others.extend(these);
                 }
             }
         }
-        for some in others.chunks(AT_ONCE) {
-            let found = try_join_all(some.iter().map(|(place, _)| self.searched(level, place))).await?;
-            for ((hint, count), (_, n)) in found.into_iter().zip(some) {
-                touched.entry(hint.begin).or_insert((count, 0)).1 += n;
+        others.sort_unstable();
+        touched.extend(self.searched_all(level, &others).await?);
+        touched.sort_unstable_by(|(one, ..), (other, ..)| one.begin.cmp(&other.begin));
+        let end = self.end(level, None);
+        let mut found: Vec<Touched> = Vec::with_capacity(touched.len());
+        for (hint, count, n) in touched {
+            let place = hint.begin.slice(skipped..);
+            match found.last_mut().filter(|last| last.place == place) {
+                Some(last) => last.n += n,
+                None => {
+                    let is_alone = place.is_empty() && hint.end == end;
+                    found.push(Touched { place, is_alone, count, n });
+                }
             }
+        }
+        Ok(found)
+    }
+
+    /// Divides changes, of which the first is in a range, into those that are and those behind it.
+    fn held<'b, 'c>(
+        &self,
+        level: u8,
+        range: &RangeHint,
+        changes: &'b [Change<'c>],
+    ) -> (&'b [Change<'c>], &'b [Change<'c>]) {
+        changes.split_at(changes.partition_point(|(place, _)| range.holds(&self.row(level, place))))
+    }
+
+    /// The ranges, their counts and the sums of changes for which there are no hints. A range may come twice.
+    async fn searched_all(&self, level: u8, mut rest: &[Change<'_>]) -> Result<Vec<(RangeHint, i64, i64)>> {
+        // More and more at once: many may be in the range of the first one.
+        let (mut all, mut size) = (Vec::new(), 1);
+        while !rest.is_empty() {
+            let (some, behind) = rest.split_at(size.min(rest.len()));
+            let found = try_join_all(some.iter().map(|(place, _)| self.searched(level, place))).await?;
+            all.extend(found.into_iter().zip(some).map(|((hint, count), (_, n))| (hint, count, *n)));
+            rest = behind;
+            if let Some((last, _, sum)) = all.last_mut() {
+                let (these, others) = self.held(level, last, behind);
+                *sum += sum_of(these);
+                rest = others;
+            }
+            size = (2 * size).min(AT_ONCE);
             consume_budget().await;
         }
-        let skipped = self.row(level, &[]).len();
-        let range =
-            |(row, (count, n)): (Bytes, (i64, i64))| Touched { place: row.slice(skipped..), count, n };
-        Ok(touched.into_iter().map(range).collect())
+        Ok(all)
     }
 
     /// The boundaries of a level from `from` to before `to`, which are rows.
@@ -302,8 +341,10 @@ impl<'a> Counts<'a> {
         }
         // All counts are right now. Level 0 comes first: a group may end only where a range does.
         for (level, touched) in (0..LEVELS).zip(levels) {
-            for Touched { place, count, n } in touched {
-                self.fit(level, &place, count + n, n).await?;
+            for Touched { place, is_alone, count, n } in touched {
+                if n > 0 || !is_alone {
+                    self.fit(level, &place, count + n, n).await?;
+                }
             }
         }
         Ok(())
@@ -401,11 +442,6 @@ impl<'a> Counts<'a> {
     /// The number of members before a place. Exact at one version: whoever writes what follows from it reads N
     /// serializably.
     pub(super) async fn rank(&self, place: &[u8]) -> Result<u64> {
-        if self.s.tx.prefers_prefetch()
-            && let Some(rank) = self.rank_at_once(place).await?
-        {
-            return Ok(rank);
-        }
         let (mut rank, mut from) = (0, Vec::new());
         for level in (0..LEVELS).rev() {
             let (before, last) = self.before(level, &from, place).await?;
@@ -413,30 +449,6 @@ impl<'a> Counts<'a> {
             from = last;
         }
         sum(rank, self.within(&from, place).await?)
-    }
-
-    /// The same with all reads at once, if hints say right where the ranges begin.
-    async fn rank_at_once(&self, place: &[u8]) -> Result<Option<u64>> {
-        let begins = try_join_all((0..LEVELS).map(|level| self.begin_of(level, place))).await?;
-        let above = begins.iter().skip(1).map(|begin| &begin[..]).chain([&[][..]]);
-        let levels = (0..LEVELS).zip(above).map(|(level, above)| self.before(level, above, place));
-        let lowest = begins.first().map_or(&[][..], |begin| &begin[..]);
-        let (found, within) = try_join(try_join_all(levels), self.within(lowest, place)).await?;
-        let is_right = found.iter().map(|(_, last)| &last[..]).eq(begins.iter().map(|begin| &begin[..]));
-        if !is_right {
-            return Ok(None);
-        }
-        sum(found.iter().map(|(before, _)| before).sum(), within).map(Some)
-    }
-
-    /// The place of the boundary of the range that a place is in, perhaps.
-    async fn begin_of(&self, level: u8, place: &[u8]) -> Result<Bytes> {
-        let skipped = self.before_places(level);
-        let hint = match self.s.space.ranges.find(&self.row(level, place).into(), skipped) {
-            Some(hint) => hint,
-            None => self.searched(level, place).await?.0,
-        };
-        Ok(hint.begin.slice(skipped..))
     }
 
     /// The members between a boundary and the last one up to a place, and the place of that one.
@@ -543,14 +555,32 @@ impl NewCounts {
     }
 }
 
-/// Divides what has these counts, in order, into parts of about `most`: where each begins, and its count.
-fn parts(all: &[(Bytes, i64)], most: i64) -> Vec<(Bytes, i64)> {
+/// Divides what has these counts, in order, into equal parts of about `size`: where each begins, and its count.
+fn parts(all: &[(Bytes, i64)], size: i64) -> Vec<(Bytes, i64)> {
+    let total: i64 = all.iter().map(|(_, count)| count).sum();
+    let size = total.div_euclid((total + size / 2).div_euclid(size).max(1)) + 1;
     let mut parts: Vec<(Bytes, i64)> = Vec::new();
     for (place, count) in all {
         match parts.last_mut() {
-            Some((_, sum)) if *sum < most => *sum += count,
+            Some((_, sum)) if *sum < size => *sum += count,
             _ => parts.push((place.clone(), *count)),
         }
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+    use bytes::Bytes;
+
+    #[test]
+    fn parts_are_even() {
+        for (members, wanted) in [(129, vec![65, 64]), (65, vec![65]), (200, vec![67, 67, 66])] {
+            let all: Vec<(Bytes, i64)> =
+                (0..members).map(|n: u16| (n.to_be_bytes().to_vec().into(), 1)).collect();
+            let found: Vec<i64> = parts(&all, 64).into_iter().map(|(_, count)| count).collect();
+            assert_eq!(found, wanted);
+        }
+    }
 }

@@ -34,7 +34,7 @@ use crate::types::Value;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
 use counts::Counts;
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 pub use record::ZsetRep;
 pub use rows::Change;
 pub(crate) use rows::check_member;
@@ -276,11 +276,15 @@ pub async fn count(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, read: 
         Some(ZsetRep::Rows { oid, .. }) => {
             let all = object::count(s, *oid, read).await?.cardinality();
             let counts = Counts::new(s, *oid);
-            let until = match &places.end {
-                Some(end) => counts.rank(end).await?,
-                None => all,
+            let until = async {
+                match &places.end {
+                    Some(end) => counts.rank(end).await,
+                    None => Ok(all),
+                }
             };
-            let before = if places.begin.is_empty() { 0 } else { counts.rank(&places.begin).await? };
+            let before =
+                async { if places.begin.is_empty() { Ok(0) } else { counts.rank(&places.begin).await } };
+            let (until, before) = try_join(until, before).await?;
             Ok(until.saturating_sub(before))
         }
     }
@@ -379,7 +383,8 @@ async fn read(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick, most: usize)
         let limit = usize::try_from(left).unwrap_or(0);
         let opts = RangeOptions { limit, bytes: rows::PAGE, reverse: pick.reverse };
         let page = rows::page(s.tx, s.db, (&begin, &end), opts, Read::Serializable).await?;
-        bytes += page.entries.iter().map(|(member, _)| member.len()).sum::<usize>();
+        let returned = page.entries.iter().skip((pick.skip as usize).saturating_sub(entries.len()));
+        bytes += returned.map(|(member, _)| member.len()).sum::<usize>();
         if bytes > most {
             return Err(StoreError::ReplyTooLarge(bytes).into());
         }

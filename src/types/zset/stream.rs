@@ -11,29 +11,22 @@ use crate::types::contents::{Contents, Opening, Ranked, Span};
 use crate::types::object::{self, Slot};
 
 /// Members up to which a reply is read at once.
-const FEW: u64 = 2000;
+pub(crate) const FEW: u64 = if cfg!(test) { 64 } else { 8192 };
 /// Members whose lengths stand for those of all.
 const SAMPLE: usize = 8;
 
-/// The members of a range of the sorted set that `slot` holds in rows. None if they are few or in the record.
+/// The members of a range of the sorted set that `slot` holds in rows, of which there are `len`. None if they are few
+/// or in the record.
 pub(crate) async fn find(
     s: &Scope<'_>,
     slot: &Slot,
-    (places, pick): (&Places, Pick),
+    (places, pick, len): (&Places, Pick, u64),
     with_scores: bool,
 ) -> Result<Option<Opening>> {
-    let rep = slot.zset()?;
-    let Some(ZsetRep::Rows { oid, .. }) = rep else { return Ok(None) };
+    let Some(ZsetRep::Rows { oid, .. }) = slot.zset()?.filter(|_| len > FEW) else { return Ok(None) };
     let (oid, reverse) = (*oid, pick.reverse);
-    let at_most = super::len(s, rep, Read::Snapshot).await?.min(pick.limit);
-    if at_most <= FEW {
-        return Ok(None);
-    }
     let Some(version) = object::version(s, slot, Read::Serializable).await? else { return Ok(None) };
-    let len = super::count(s, rep, places, Read::Snapshot).await?.saturating_sub(pick.skip).min(pick.limit);
-    let Some((places, rest)) = skipped(s, oid, places, pick).await?.filter(|_| len > FEW) else {
-        return Ok(None);
-    };
+    let Some((places, rest)) = skipped(s, oid, places, pick).await? else { return Ok(None) };
     let [mut begin, mut end] = rows_of(s.db, oid, &places);
     let limit = rest.skip as usize + SAMPLE;
     let opts = RangeOptions { limit, reverse, ..RangeOptions::default() };

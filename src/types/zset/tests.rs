@@ -300,6 +300,38 @@ async fn a_new_one_has_all_its_counts() {
     }
 }
 
+/// A range of few members conflicts with changes in it, however large the sorted set is.
+#[tokio::test]
+async fn a_small_range_of_a_large_one_conflicts_with_itself_alone() {
+    let w = World::new().await;
+    fill(&w, 500).await;
+    for (score, commits) in [(-5.0, true), (3.0, false)] {
+        let tx = w.server.store.begin();
+        let s = w.scope(&tx);
+        let slot = object::open_members(&s, &KEY).await.unwrap();
+        let [min, max] = [2.0, 4.0].map(|score| Bound::Included(Score::new(score).unwrap()));
+        let places = Places::of_scores(min, max);
+        let rep = slot.zset().unwrap();
+        let n = count(&s, rep, &places, Read::Snapshot).await.unwrap();
+        assert!(stream::find(&s, &slot, (&places, Pick::ALL, n), true).await.unwrap().is_none());
+        assert_eq!(range(&s, rep, &places, Pick::ALL, usize::MAX).await.unwrap().len() as u64, n);
+        tx.set(b"zz", b"").unwrap();
+        let other = w.server.store.begin();
+        let o = w.scope(&other);
+        let mut slot = object::open_members(&o, &KEY).await.unwrap();
+        let come = Change { member: "new".into(), from: None, to: Score::new(score) };
+        change(&o, &mut slot, LIMITS, std::slice::from_ref(&come)).await.unwrap();
+        other.commit().await.unwrap();
+        assert_eq!(tx.commit().await.is_ok(), commits, "{score}");
+        let other = w.server.store.begin();
+        let o = w.scope(&other);
+        let mut slot = object::open_members(&o, &KEY).await.unwrap();
+        let gone = Change { from: come.to, to: None, ..come };
+        change(&o, &mut slot, LIMITS, &[gone]).await.unwrap();
+        other.commit().await.unwrap();
+    }
+}
+
 /// Two that empty a sorted set together: the second sees it, so that the key goes.
 #[tokio::test]
 async fn halves_that_go_at_once_take_the_key() {
