@@ -6,13 +6,16 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::pace::slowest_get;
 use support::reader::Reader;
 use support::resp::{Client, Value};
 use support::server::{Server, tern};
 
 /// Fields of a hash whose reply exceeds the kernel's socket buffers.
 const MANY: usize = 200_000;
+/// Longer than a transaction lives.
+const LONG: Duration = Duration::from_secs(7);
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -59,15 +62,7 @@ fn a_reader_that_waits_costs_little_while_nothing_changes() {
     for (reader, line) in readers.iter_mut().zip(["HGETALL h", "HKEYS h", "HVALS h"]) {
         reader.send(line);
     }
-    let mut slowest = Duration::ZERO;
-    let since = Instant::now();
-    // Longer than a transaction lives.
-    while since.elapsed() < Duration::from_secs(7) {
-        let asked = Instant::now();
-        assert_eq!(client.line("GET k"), Value::Nil(b'$'));
-        slowest = slowest.max(asked.elapsed());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let slowest = slowest_get(&mut client, LONG);
     let grown = tern.resident().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes for three readers of {} bytes", MANY * 100);
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");
@@ -189,8 +184,7 @@ fn elements_that_nobody_reads_cost_little() {
     let before = tern.resident();
     let mut readers: Vec<Reader> = (0..4).map(|_| Reader::new(tern.port)).collect();
     readers.iter_mut().for_each(|reader| reader.send("LRANGE l 1 -2"));
-    // Longer than a transaction lives.
-    std::thread::sleep(Duration::from_secs(7));
+    std::thread::sleep(LONG);
     let grown = tern.resident().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes for four readers of {} bytes", MANY * 70);
     for reader in &mut readers[..2] {

@@ -5,7 +5,8 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::pace::slowest_get;
 use support::reader::Reader;
 use support::resp::{Client, Value};
 use support::server::{Server, tern};
@@ -53,13 +54,7 @@ fn members_that_nobody_reads_cost_little() {
     let mut readers: Vec<Reader> = (0..4).map(|_| Reader::new(tern.port)).collect();
     readers.iter_mut().for_each(|reader| reader.send("ZRANGE z 1 -2 REV WITHSCORES"));
     // Longer than a transaction lives.
-    let (since, mut slowest) = (Instant::now(), Duration::ZERO);
-    while since.elapsed() < Duration::from_secs(7) {
-        let asked = Instant::now();
-        assert_eq!(client.line("GET k"), Value::Nil(b'$'));
-        slowest = slowest.max(asked.elapsed());
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let slowest = slowest_get(&mut client, Duration::from_secs(7));
     let grown = tern.resident().saturating_sub(before);
     assert!(grown < 32 << 20, "{grown} bytes for four readers of {} bytes", MANY * 90);
     assert!(slowest < Duration::from_secs(1), "{slowest:?}");

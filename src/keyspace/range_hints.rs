@@ -26,22 +26,22 @@ pub(crate) struct RangeHint {
     pub(crate) end: Bytes,
     /// The generation of the range.
     pub(crate) generation: u64,
-    /// The number of bytes that the rows of its level begin with.
-    pub(crate) level: usize,
+    /// The number of bytes that all rows of its level begin with; the place follows.
+    pub(crate) head: usize,
 }
 
-/// What hints are sorted by: a hash of what the rows of a level begin with, the first bytes of the place (the score), and
-/// the row. Most differ in the numbers, so that a search reads few rows.
+/// What hints are sorted by: a hash of the rows' head, the first bytes of the place (the score), and the row. Most differ
+/// in the numbers, so that a search reads few rows.
 type Key = (u64, u64, Bytes);
 
-fn key(row: &Bytes, level: usize) -> Key {
-    let (level, place) = row.split_at_checked(level).unwrap_or_default();
-    (hash(level), place.first_chunk().map_or(0, |score| u64::from_be_bytes(*score)), row.clone())
+fn key(row: &Bytes, head: usize) -> Key {
+    let (head, place) = row.split_at_checked(head).unwrap_or_default();
+    (hash(head), place.first_chunk().map_or(0, |score| u64::from_be_bytes(*score)), row.clone())
 }
 
 impl RangeHint {
     fn key(&self) -> Key {
-        key(&self.begin, self.level)
+        key(&self.begin, self.head)
     }
 
     /// Whether a boundary at this row of the same level would be in it.
@@ -69,13 +69,13 @@ struct Halves {
 impl RangeHints {
     /// Drops all hints.
     pub(crate) fn clear(&self) {
-        let all = std::mem::take(&mut *self.0.lock());
-        drop(all);
+        // Dropped once the lock is free.
+        let _all = std::mem::take(&mut *self.0.lock());
     }
 
-    /// The range of a level in which a boundary at this row would be. `level`: the number of bytes before its place.
-    pub(crate) fn find(&self, row: &Bytes, level: usize) -> Option<RangeHint> {
-        let key = key(row, level);
+    /// The range in which a boundary at this row would be. `head`: see [`RangeHint::head`].
+    pub(crate) fn find(&self, row: &Bytes, head: usize) -> Option<RangeHint> {
+        let key = key(row, head);
         let mut halves = self.0.lock();
         if let Some(found) = holder(&halves.young, &key) {
             return Some(found.clone());
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn hint(begin: &str, end: &str, generation: u64) -> RangeHint {
-        RangeHint { begin: begin.to_owned().into(), end: end.to_owned().into(), generation, level: 0 }
+        RangeHint { begin: begin.to_owned().into(), end: end.to_owned().into(), generation, head: 0 }
     }
 
     fn find(hints: &RangeHints, row: &str) -> Option<RangeHint> {

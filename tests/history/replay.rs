@@ -25,6 +25,8 @@ use tern::store::Version;
 
 /// States that are carried on at once.
 const MOST_STATES: usize = 20_000;
+/// Earlier transactions that a message tells of.
+const TOLD: usize = 60;
 
 struct Replay<'a> {
     events: &'a [Event],
@@ -216,7 +218,7 @@ impl Replay<'_> {
 
     fn bounded<T>(&self, n: usize, states: Vec<T>) -> Result<Vec<T>, Stop> {
         match states.len() {
-            0 => Err(Stop::Broken(self.described(n))),
+            0 => Err(Stop::Broken([self.described(n), self.story(n)].concat())),
             len if len > MOST_STATES => Err(Stop::Undecided),
             _ => Ok(states),
         }
@@ -228,6 +230,20 @@ impl Replay<'_> {
         let ids = transaction.units.iter().filter_map(|unit| self.units.get(unit)).flatten();
         let events = ids.map(|id| format!("{:?}", self.events[*id]));
         std::iter::once(format!("{transaction:?}")).chain(events).collect()
+    }
+
+    /// What happened to a transaction's keys before it, and what may have, for messages.
+    fn story(&self, n: usize) -> Vec<String> {
+        let units_of = |unit: &usize| self.units.get(unit).into_iter().flatten();
+        let own = self.transaction(n).units.iter().flat_map(units_of);
+        let keys: BTreeSet<&str> = own.flat_map(|id| self.keys[*id].iter().copied()).collect();
+        let meets =
+            |unit: &usize| units_of(unit).any(|id| self.keys[*id].iter().any(|key| keys.contains(key)));
+        let before: Vec<usize> = (0..n).filter(|t| self.transaction(*t).units.iter().any(&meets)).collect();
+        let last = before.iter().rev().take(TOLD).rev().flat_map(|t| self.described(*t));
+        let loose = self.units.keys().filter(|unit| !self.answering.contains_key(unit) && meets(unit));
+        let loose = loose.flat_map(units_of).map(|id| format!("in no transaction: {:?}", self.events[*id]));
+        last.chain(loose).collect()
     }
 
     /// The states after a transaction, all of whose operations saw one time.

@@ -24,3 +24,15 @@ fn answered(client: &mut Client, questions: &[u8]) -> Duration {
     (0..WINDOW).for_each(|_| assert_eq!(client.read().unwrap().value, Value::Bulk(b"here".to_vec())));
     since.elapsed()
 }
+
+/// The longest time in which a GET is answered, asked now and then while others are at work.
+pub fn slowest_get(client: &mut Client, during: Duration) -> Duration {
+    let (since, mut slowest) = (Instant::now(), Duration::ZERO);
+    while since.elapsed() < during {
+        let asked = Instant::now();
+        assert_eq!(client.line("GET absent"), Value::Nil(b'$'));
+        slowest = slowest.max(asked.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    slowest
+}

@@ -3,8 +3,7 @@
 //! Level 0 divides the places into ranges of about a hundred, each further level the ranges below it into groups of
 //! about thirty. A row at each *boundary* says how many members there are from it to the next boundary of its level.
 //! So the rank of a place is a few short reads: on each level the counts before its range in the group above, and at
-//! last the places before it in its range of level 0. (Two levels with the same ranges read three times as many rows of
-//! ten million members.)
+//! last the places before it in its range of level 0. (Calculated for ten million members: 120 rows; with two levels 370.)
 //!
 //! Invariants, at every version:
 //! * Each level has a boundary without a place, before all others. It exists as long as the object.
@@ -29,9 +28,10 @@
 //!
 //! A range is divided by the transaction that makes it too large, a group likewise: so the price of dividing is
 //! shared evenly, and no job has to follow. Ranges that became small are joined with a neighbor by the
-//! transaction that made them small. A boundary of a level keeps the ranges below it
-//! apart.
+//! transaction that made them small. A boundary of a level keeps the ranges below
+//! it apart.
 
+use super::rows::PAGE;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, RankedRow};
@@ -51,9 +51,6 @@ pub(super) const MOST: [i64; LEVELS as usize] =
     if cfg!(test) { [8, 32, 128] } else { [1 << 7, 1 << 12, 1 << 17] };
 /// Boundaries that are looked for at once.
 const AT_ONCE: usize = 256;
-/// Bytes requested by one range read.
-const PAGE: usize = 1 << 18;
-
 /// [`MOST`] of a level.
 fn most(level: u8) -> i64 {
     MOST.get(usize::from(level)).copied().unwrap_or(i64::MAX)
@@ -178,7 +175,7 @@ impl<'a> Counts<'a> {
 
     fn learn(&self, level: u8, begin: &[u8], end: Vec<u8>, generation: u64) -> RangeHint {
         let begin = self.row(level, begin).into();
-        let hint = RangeHint { begin, end: end.into(), generation, level: self.before_places(level) };
+        let hint = RangeHint { begin, end: end.into(), generation, head: self.before_places(level) };
         self.s.space.ranges.learn(hint.clone());
         hint
     }
