@@ -16,7 +16,7 @@
 //! do, and the replay carries all remaining ones on. If those become too many, or an engine did not report
 //! how a commit ended, the history is undecided.
 
-use super::model::{Answer, Now, State};
+use super::model::{Answer, Now, Op, State};
 use super::record::{History, units};
 use super::search::{Event, Finding, NEVER, touched};
 use super::witness::{Trace, Transaction};
@@ -39,6 +39,8 @@ struct Replay<'a> {
     keys: Vec<Vec<&'a str>>,
     /// Keys for which time matters.
     expiring: BTreeSet<&'a str>,
+    /// Events before which their client's watches ended, in an EXEC that no transaction did.
+    unwatched: BTreeSet<usize>,
 }
 
 /// Why the replay stops.
@@ -56,7 +58,8 @@ pub fn replay(history: &History) -> Option<Finding> {
     }
     let (keys, expiring) = (touched(events), expiring(events));
     let (left, units) = (&history.left, units(events));
-    let replay = Replay { events, trace, left, units, answering, keys, expiring };
+    let unwatched = unwatched(events, &answering);
+    let replay = Replay { events, trace, left, units, answering, keys, expiring, unwatched };
     let done = replay.is_once().and_then(|()| replay.is_complete()).and_then(|()| replay.is_in_time());
     let done = done.map_err(|stop| (0, stop));
     Some(match done.and_then(|()| replay.run()) {
@@ -80,6 +83,20 @@ fn expiring(events: &[Event]) -> BTreeSet<&str> {
             return found;
         }
     }
+}
+
+/// The first WATCH or EXEC of a client after an EXEC that no transaction did.
+fn unwatched(events: &[Event], answering: &BTreeMap<usize, usize>) -> BTreeSet<usize> {
+    let (mut found, mut lost) = (BTreeSet::new(), BTreeSet::new());
+    for (id, event) in events.iter().enumerate().filter(|(_, e)| !matches!(e.op, Op::One(_))) {
+        if lost.remove(&event.client) {
+            found.insert(id);
+        }
+        if matches!(event.op, Op::Exec(_)) && !answering.contains_key(&event.unit) {
+            lost.insert(event.client);
+        }
+    }
+    found
 }
 
 impl Replay<'_> {
@@ -272,6 +289,9 @@ impl Replay<'_> {
                         ended.extend(states.iter().cloned());
                     }
                     let event = &self.events[*id];
+                    if self.unwatched.contains(id) {
+                        states.iter_mut().for_each(|state| state.unwatch(event.client));
+                    }
                     let seen = event.answer.as_ref().filter(|_| answers);
                     states = states
                         .iter()

@@ -87,6 +87,25 @@ fn a_lost_or_doubled_update_is_found() {
     assert!(!is_good(&twice, &[wrote(5, &[0]), read(5, &[1])]));
 }
 
+/// Hazard: a correct history is called broken, because a watch outlives the EXEC that ended it.
+#[test]
+fn an_exec_that_was_refused_ends_its_watches() {
+    let event = |unit, op, answer, called| Event { op, unit, ..one(0, "-", answer, called, called + 1) };
+    let watch = |unit, key: &str, called| event(unit, Op::Watch(key.into()), OK, called);
+    let exec =
+        |unit, answer, called| event(unit, Op::Exec(vec![vec!["GET".into(), "n".into()]]), answer, called);
+    let set = |called| Event { client: 9, ..one(9, "SET k 1", OK, called, called + 1) };
+    let refused = || Some(Answer::All(vec![Answer::Error("ERR transaction too old: x".into())]));
+    let got = || Some(Answer::All(vec![Answer::Nil]));
+    let plain = [watch(0, "k", 1), exec(1, refused(), 3), set(5), exec(2, got(), 7)];
+    assert!(is_good(&plain, &[read(4, &[0]), wrote(5, &[9]), read(5, &[2])]));
+    let other = [watch(0, "k", 1), exec(1, refused(), 3), set(5), watch(3, "o", 7), exec(2, got(), 9)];
+    assert!(is_good(&other, &[read(4, &[0]), wrote(5, &[9]), read(5, &[3]), read(5, &[2])]));
+    // The watches after it count.
+    let again = [exec(1, refused(), 1), watch(0, "k", 3), set(5), watch(3, "o", 7), exec(2, got(), 9)];
+    assert!(!is_good(&again, &[read(4, &[0]), wrote(5, &[9]), read(5, &[3]), read(5, &[2])]));
+}
+
 #[test]
 fn answered_operations_were_committed() {
     assert!(!is_good(&[one(0, "SET k 1", OK, 1, 2)], &[]), "nowhere");

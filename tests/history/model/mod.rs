@@ -272,7 +272,7 @@ impl State {
 
     fn exec(&self, client: usize, calls: &[Vec<String>], seen: Option<&Answer>, now: Now) -> Vec<State> {
         let mut base = self.clone();
-        base.watched.retain(|(who, _), _| *who != client);
+        base.unwatch(client);
         let changed = self.has_changed(client, now);
         let answers = match seen {
             Some(Answer::Aborted) => return if changed { vec![base] } else { Vec::new() },
@@ -292,6 +292,11 @@ impl State {
             states = states.iter().flat_map(|s| s.run(call, answer, now)).collect();
         }
         states
+    }
+
+    /// The client watches nothing any more.
+    pub fn unwatch(&mut self, client: usize) {
+        self.watched.retain(|(who, _), _| *who != client);
     }
 
     /// What WATCH remembers: whether the key exists, and its version.
