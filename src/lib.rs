@@ -55,6 +55,7 @@
 //! | instance, epoch | a server of a store; one registration of it | [`keyspace::cluster::instances`] |
 //! | generation | changes when a store has lost commits that it had acknowledged | [`store::Tx::generation`] |
 //! | layer, drain | the recent commits of one log, in memory; moving the oldest of them to RocksDB's tables | `store::local::recent` |
+//! | gap | a range of keys that is known to be empty, so that reads jump over what was removed | `store::local::gaps` |
 //! | round | the state of the dictionary's collection, for writers of sets | [`keyspace::dictionary::collector`] |
 //! | prebuilt | built before the transaction that swaps it in, because it exceeds one | [`types::prebuilt`] |
 //! | idempotency record | the reply of a command under a client's id | [`lifecycle::idempotency`] |

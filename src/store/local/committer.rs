@@ -320,6 +320,9 @@ impl Committer {
             batch.admitted.iter().for_each(|admitted| enter(&newest, admitted, readers));
             newest.committed(batch.last(), batch.metadata());
         }
+        let written = batch.admitted.iter().flat_map(|admitted| &admitted.writes.ops);
+        let written = written.filter(|(_, op)| matches!(op.effect, Effect::Set(_))).map(|(key, _)| key);
+        self.engine.gaps().cut(batch.last(), written);
         self.version = batch.last();
         self.written = self.version;
         self.metadata_version = batch.metadata().unwrap_or(self.metadata_version);

@@ -14,6 +14,7 @@ use super::cleared::Cleared;
 use super::directory::{
     log_bytes, log_error, open_error, read_error, refuse_headless, refuse_unstopped, unmoved,
 };
+use super::gaps::Gaps;
 use super::layout::{self, DRAINED, METADATA, VERSION};
 use super::logs::{self, Logs};
 use super::recent::Layer;
@@ -41,6 +42,7 @@ pub(super) struct Engine {
     db: DB, // before `gone`: fields drop in this order
     gone: Gone,
     cache: BlockCache,
+    gaps: Gaps,
     stall: Stall,
     log: Mutex<Log>,
     logs: Logs,
@@ -119,9 +121,20 @@ impl Engine {
         let log = Log::create(dir, found.recovered.log, found.next_record).map_err(unlisted)?;
         let logs = Logs::open(dir).map_err(unlisted)?;
         let (log, gone) = (Mutex::new(log), Gone(Arc::default()));
-        let (flushing, taken, sync_failed) = Default::default();
-        let engine =
-            Engine { db, gone, cache, stall: Stall::new(), log, logs, synced, flushing, taken, sync_failed };
+        let (gaps, flushing, taken, sync_failed) = Default::default();
+        let engine = Engine {
+            db,
+            gone,
+            cache,
+            gaps,
+            stall: Stall::new(),
+            log,
+            logs,
+            synced,
+            flushing,
+            taken,
+            sync_failed,
+        };
         // What was read from a log may never reach the disk from there.
         for layer in found.layers {
             engine.take(&layer, &|| false).map_err(|e| unmoved(dir, &e))?;
@@ -137,6 +150,10 @@ impl Engine {
 
     pub(super) fn db(&self) -> &DB {
         &self.db
+    }
+
+    pub(super) fn gaps(&self) -> &Gaps {
+        &self.gaps
     }
 
     /// The value under a stored key, copied once.

@@ -1,11 +1,13 @@
 //! Rows of a range in order: those of recent layers, and under them RocksDB's.
 //!
 //! A key is shown as the newest layer that knows it shows it; what a layer removed or cleared is not
-//! shown from below. Layers are read in pages, so that no lock is held between two rows.
+//! shown from below. Layers are read in pages, so that no lock is held between two rows. A long run of removed rows is
+//! walked over once: see `gaps.rs`.
 
 use super::cleared::Cleared;
+use super::gaps::Gaps;
 use super::recent::{Layer, Shown};
-use crate::store::Version;
+use crate::store::{Version, key_after};
 use bytes::Bytes;
 use rocksdb::DBRawIterator;
 use std::cmp::Ordering;
@@ -16,6 +18,39 @@ use std::sync::Arc;
 /// Rows of the first page of a layer, and of the largest; each is twice as large as the one before.
 const FIRST_PAGE: usize = 16;
 const LARGEST_PAGE: usize = 512;
+/// A run of so many removed rows is recorded as a gap. Gaps are looked for at each [`LOOKS`]-th row of a run; to jump
+/// over one counts as [`JUMP`] rows, so that adjacent ones are joined.
+const LONG: usize = 32;
+const LOOKS: usize = 8;
+const JUMP: usize = 16;
+
+/// The rows that a reader wants: those in `begin..end`, as of `version`.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    pub(super) begin: Bytes,
+    pub(super) end: Bytes,
+    pub(super) version: Version,
+    pub(super) reverse: bool,
+}
+
+impl Part {
+    pub(super) fn new(begin: &[u8], end: &[u8], version: Version, reverse: bool) -> Self {
+        let [begin, end] = [begin, end].map(Bytes::copy_from_slice);
+        Part { begin, end, version, reverse }
+    }
+
+    /// Without the gap that the read would begin in.
+    pub(super) fn trimmed(mut self, gaps: &Gaps) -> Self {
+        if self.reverse {
+            if let Some((begin, _)) = gaps.before(&self.end, self.version) {
+                self.end = begin.max(self.begin.clone());
+            }
+        } else if let Some((_, end)) = gaps.at(&self.begin, self.version) {
+            self.begin = end.min(self.end.clone());
+        }
+        self
+    }
+}
 
 /// An iterator over the rows of a range. See the module.
 pub(super) struct Rows<'a> {
@@ -23,10 +58,23 @@ pub(super) struct Rows<'a> {
     /// Whether RocksDB has no more rows. It is not asked again then.
     is_at_end: bool,
     recent: Vec<Source>,
-    reverse: bool,
+    part: Part,
+    gaps: &'a Gaps,
+    run: Run,
     head: Head,
     /// How many more rows that are not shown may follow each other.
     patience: usize,
+}
+
+/// The rows that were walked over since the last one that is shown.
+#[derive(Default)]
+struct Run {
+    first: Option<Bytes>,
+    /// Whether a row of the part was shown before them.
+    is_inside: bool,
+    walked: usize,
+    /// [`Run::walked`], and the gaps in the run.
+    weight: usize,
 }
 
 /// Where the current row is.
@@ -54,35 +102,24 @@ struct Source {
 }
 
 impl<'a> Rows<'a> {
-    /// The rows in `begin..end` that a reader of `version` sees. `base` is bounded by that range;
-    /// `layers`: the newest first.
+    /// The rows of a part. `base` is bounded by it; `layers`: the newest first. It ends after `patience` rows of recent
+    /// layers that are not shown.
     pub(super) fn open(
-        base: DBRawIterator<'a>,
-        layers: &[Arc<Layer>],
-        (begin, end): (&[u8], &[u8]),
-        version: Version,
-        reverse: bool,
-    ) -> Self {
-        Rows::patient(base, layers, (begin, end), version, reverse, usize::MAX)
-    }
-
-    /// The same, but it ends after `patience` rows of recent layers that are not shown.
-    pub(super) fn patient(
         mut base: DBRawIterator<'a>,
         layers: &[Arc<Layer>],
-        (begin, end): (&[u8], &[u8]),
-        version: Version,
-        reverse: bool,
+        part: Part,
+        gaps: &'a Gaps,
         patience: usize,
     ) -> Self {
-        if reverse {
+        if part.reverse {
             base.seek_to_last()
         } else {
             base.seek_to_first()
         }
         let used = layers.iter().filter(|layer| layer.is_used());
-        let recent = used.map(|layer| Source::new(layer.clone(), begin, end, version)).collect();
-        let mut rows = Rows { base, is_at_end: false, recent, reverse, head: Head::End, patience };
+        let recent = used.map(|layer| Source::new(layer.clone(), &part)).collect();
+        let (run, head) = (Run::default(), Head::End);
+        let mut rows = Rows { base, is_at_end: false, recent, part, gaps, run, head, patience };
         rows.settle();
         rows
     }
@@ -116,10 +153,7 @@ impl<'a> Rows<'a> {
     /// Moves out of `begin..end`, in which the current row is.
     pub(super) fn jump(&mut self, begin: &[u8], end: &[u8]) {
         self.jump_base(begin, end);
-        let reverse = self.reverse;
-        for source in &mut self.recent {
-            source.jump(begin, end, reverse);
-        }
+        self.jump_recent(begin, end);
         self.settle();
     }
 
@@ -134,14 +168,14 @@ impl<'a> Rows<'a> {
     }
 
     fn step_base(&mut self) {
-        if self.reverse { self.base.prev() } else { self.base.next() }
+        if self.part.reverse { self.base.prev() } else { self.base.next() }
     }
 
     fn jump_base(&mut self, begin: &[u8], end: &[u8]) {
         if !self.base.valid() {
             return;
         }
-        if !self.reverse {
+        if !self.part.reverse {
             return self.base.seek(end);
         }
         self.base.seek_for_prev(begin);
@@ -150,8 +184,24 @@ impl<'a> Rows<'a> {
         }
     }
 
+    fn jump_recent(&mut self, begin: &[u8], end: &[u8]) {
+        let reverse = self.part.reverse;
+        self.recent.iter_mut().for_each(|source| source.jump(begin, end, reverse));
+    }
+
     /// Finds the next row to show, from the current positions on.
     fn settle(&mut self) {
+        self.find();
+        if self.run.walked > 0 {
+            if self.run.weight >= LONG && !self.gave_up() && self.base.status().is_ok() {
+                self.record_run();
+            }
+            self.run = Run::default();
+        }
+        self.run.is_inside = true;
+    }
+
+    fn find(&mut self) {
         if self.recent.is_empty() {
             self.head = if self.base.valid() { Head::Base } else { Head::End };
             return;
@@ -174,7 +224,7 @@ impl<'a> Rows<'a> {
                 return;
             };
             let order = match base {
-                Some(base) if self.reverse => base.cmp(key),
+                Some(base) if self.part.reverse => base.cmp(key),
                 Some(base) => key[..].cmp(base),
                 None => Ordering::Less,
             };
@@ -215,7 +265,7 @@ impl<'a> Rows<'a> {
 
     /// The source whose front comes first; the newest of those of the same key.
     fn first_recent(&mut self) -> Option<usize> {
-        let reverse = self.reverse;
+        let reverse = self.part.reverse;
         self.recent.iter_mut().for_each(|source| source.fill(reverse));
         let fronts = self.recent.iter().enumerate().filter_map(|(n, source)| Some((n, source.front()?)));
         let first =
@@ -225,11 +275,37 @@ impl<'a> Rows<'a> {
 
     /// Goes behind the front of a source, which is not shown.
     fn walk_over(&mut self, n: usize) {
-        if let Some(source) = self.recent.get_mut(n) {
-            source.walked += 1;
-            source.layer.walked(source.walked);
-        }
+        let Some(source) = self.recent.get_mut(n) else { return };
+        source.walked += 1;
+        source.layer.walked(source.walked);
+        let Some(key) = source.front().cloned() else { return };
         self.leave(n);
+        let run = &mut self.run;
+        run.first.get_or_insert_with(|| key.clone());
+        run.walked += 1;
+        run.weight += 1;
+        if run.walked.is_multiple_of(LOOKS)
+            && let Some((begin, end)) = self.gaps.at(&key, self.part.version)
+        {
+            self.run.weight += JUMP;
+            self.jump_recent(&begin, &end);
+            if self.base.key().is_some_and(|at| begin[..] <= *at && *at < end[..]) {
+                self.jump_base(&begin, &end);
+            }
+        }
+    }
+
+    /// Records the run before the current position.
+    fn record_run(&self) {
+        let Part { begin, end, version, reverse } = &self.part;
+        let (next, first) = (self.key(), self.run.first.as_deref().filter(|_| self.run.is_inside));
+        if *reverse {
+            let begin = next.map_or_else(|| begin.to_vec(), key_after);
+            let end = first.map_or_else(|| end.to_vec(), key_after);
+            self.gaps.record(&begin, &end, *version);
+        } else {
+            self.gaps.record(first.unwrap_or(begin), next.unwrap_or(end), *version);
+        }
     }
 
     /// Goes behind the front of a source, in all sources that have its key.
@@ -246,9 +322,10 @@ impl<'a> Rows<'a> {
 }
 
 impl Source {
-    fn new(layer: Arc<Layer>, begin: &[u8], end: &[u8], version: Version) -> Self {
+    fn new(layer: Arc<Layer>, Part { begin, end, version, .. }: &Part) -> Self {
+        let version = *version;
         let cleared = layer.cleared(begin, end, version);
-        let rest = (Included(Bytes::copy_from_slice(begin)), Excluded(Bytes::copy_from_slice(end)));
+        let rest = (Included(begin.clone()), Excluded(end.clone()));
         Source {
             layer,
             version,
@@ -313,163 +390,4 @@ impl Source {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::recent::{Readers, Written};
-    use super::*;
-    use crate::env::Rng;
-    use rocksdb::{DB, ReadOptions};
-    use std::collections::BTreeMap;
-
-    const KEYS: u64 = 300;
-    const ALL: Readers = Readers { oldest: 0, newest: Version::MAX };
-
-    fn key(n: u64) -> Bytes {
-        format!("{n:04}").into()
-    }
-
-    /// A database with rows under `layers` of random changes, and what each version shows.
-    struct World {
-        _dir: tempfile::TempDir,
-        db: DB,
-        layers: Vec<Arc<Layer>>,
-        versions: Vec<BTreeMap<Bytes, Bytes>>,
-    }
-
-    impl World {
-        fn new(rng: &mut Rng, most: usize) -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let db = DB::open_default(dir.path()).unwrap();
-            let mut shown = BTreeMap::new();
-            for n in (0..KEYS).filter(|n| n % 3 > 0) {
-                db.put(key(n), b"base").unwrap();
-                shown.insert(key(n), "base".into());
-            }
-            let mut world = World { _dir: dir, db, layers: Vec::new(), versions: vec![shown] };
-            for number in 0..most as u64 {
-                let layer = Layer::new(number, 0);
-                for _ in 0..rng.below(40) {
-                    world.commit(rng, &layer);
-                }
-                world.layers.insert(0, Arc::new(layer));
-            }
-            world
-        }
-
-        fn commit(&mut self, rng: &mut Rng, to: &Layer) {
-            let version = self.versions.len() as Version;
-            let mut shown = self.versions.last().unwrap().clone();
-            if rng.below(5) == 0 {
-                let begin = rng.below(KEYS);
-                let end = begin + 1 + rng.below(60);
-                to.clear([Cleared { begin: key(begin), end: key(end), version }].into_iter());
-                shown.retain(|at, _| *at < key(begin) || *at >= key(end));
-            }
-            for _ in 0..rng.below(8) {
-                let (key, value) = (key(rng.below(KEYS)), Bytes::from(format!("at {version}")));
-                let value = (rng.below(3) > 0).then_some(value);
-                match &value {
-                    Some(value) => shown.insert(key.clone(), value.clone()),
-                    None => shown.remove(&key),
-                };
-                let hash = super::super::layout::hash(&key);
-                let written = Written { key: &key, hash, version, value: value.as_ref(), kept: true };
-                to.enter([written].into_iter(), ALL);
-            }
-            self.versions.push(shown);
-        }
-
-        fn rows(&self, begin: &[u8], end: &[u8], version: Version, reverse: bool) -> Rows<'_> {
-            let mut options = ReadOptions::default();
-            options.set_iterate_lower_bound(begin);
-            options.set_iterate_upper_bound(end);
-            let base = self.db.raw_iterator_opt(options);
-            Rows::open(base, &self.layers, (begin, end), version, reverse)
-        }
-    }
-
-    #[test]
-    fn every_version_shows_its_rows_in_both_directions_and_behind_jumps() {
-        let mut rng = Rng::seeded(11);
-        for round in 0..60 {
-            let world = World::new(&mut rng, round % 4);
-            for _ in 0..40 {
-                let version = rng.below(world.versions.len() as u64);
-                let begin = rng.below(KEYS);
-                let (begin, end) = (key(begin), key(begin + 1 + rng.below(KEYS)));
-                let reverse = rng.below(2) == 0;
-                let mut wanted: Vec<_> =
-                    world.versions[version as usize].range(begin.clone()..end.clone()).collect();
-                if reverse {
-                    wanted.reverse();
-                }
-                let mut rows = world.rows(&begin, &end, version, reverse);
-                let mut n = 0;
-                while let Some((key, value)) = rows.item() {
-                    assert_eq!(
-                        Some((key, value)),
-                        wanted.get(n).map(|(key, value)| (&key[..], &value[..])),
-                        "round {round}"
-                    );
-                    n += 1;
-                    if rng.below(10) > 0 {
-                        rows.step();
-                        continue;
-                    }
-                    // A range that the current row is in.
-                    let at: u64 = String::from_utf8_lossy(key).parse().unwrap();
-                    let (from, to) = (
-                        super::tests::key(at.saturating_sub(rng.below(9))),
-                        super::tests::key(at + 1 + rng.below(9)),
-                    );
-                    rows.jump(&from, &to);
-                    while wanted.get(n).is_some_and(|(key, _)| from <= **key && **key < to) {
-                        n += 1;
-                    }
-                }
-                rows.status().unwrap();
-                assert_eq!(n, wanted.len(), "round {round}");
-            }
-        }
-    }
-
-    #[test]
-    fn it_gives_up_among_rows_that_are_not_shown() {
-        let mut rng = Rng::seeded(1);
-        let world = World::new(&mut rng, 0);
-        let patient = |patience: usize| {
-            let base = world.db.raw_iterator();
-            let rows = Rows::patient(base, &[Arc::new(Layer::new(9, 0))], (b"0", b"9"), 9, false, patience);
-            assert!(rows.key().is_some() && !rows.gave_up());
-            let base = world.db.raw_iterator();
-            let layers = [Arc::new(Layer::new(10, 0))];
-            for key in (0..KEYS).map(key) {
-                let hash = super::super::layout::hash(&key);
-                let removal = Written { key: &key, hash, version: 5, value: None, kept: true };
-                layers[0].enter([removal].into_iter(), ALL);
-            }
-            let rows = Rows::patient(base, &layers, (b"0", b"9"), 9, false, patience);
-            assert!(rows.key().is_none());
-            rows.gave_up()
-        };
-        assert_eq!([10, KEYS as usize - 1, KEYS as usize + 1].map(patient), [true, true, false]);
-    }
-
-    /// Hazard: each read of the front of a queue walks over all that was taken from it.
-    #[test]
-    fn a_layer_that_reads_walk_over_in_vain_is_full() {
-        let dir = tempfile::tempdir().unwrap();
-        let db = DB::open_default(dir.path()).unwrap();
-        let layers = [Arc::new(Layer::new(1, 0))];
-        let removed = |n: u64| Bytes::from(format!("{n:06}"));
-        for (from, full) in [(0, false), (30_000, true)] {
-            for key in (from..from + 30_000).map(removed) {
-                let hash = super::super::layout::hash(&key);
-                let removal = Written { key: &key, hash, version: 5, value: None, kept: true };
-                layers[0].enter([removal].into_iter(), ALL);
-            }
-            let rows = Rows::open(db.raw_iterator(), &layers, (b"0", b"9"), 9, false);
-            assert!(rows.key().is_none());
-            assert_eq!(layers[0].is_full(usize::MAX), full);
-        }
-    }
-}
+mod tests;

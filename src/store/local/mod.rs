@@ -25,6 +25,7 @@ mod directory;
 mod drain;
 mod engine;
 mod faults;
+mod gaps;
 mod layout;
 mod logs;
 mod merged;

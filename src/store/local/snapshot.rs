@@ -6,12 +6,12 @@
 //! separately. A view shares ownership of the database: dropping the last one closes it.
 
 use super::engine::Engine;
-use super::merged::Rows;
+use super::merged::{Part, Rows};
 use super::recent::Layer;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
-use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
+use rocksdb::{ReadOptions, Snapshot};
 use std::sync::Arc;
 
 /// The snapshot and the read options that carry it: created once per layer, so that a point read creates
@@ -121,8 +121,8 @@ impl SnapshotView {
     }
     /// The rows in `begin..end` (stored keys).
     pub(super) fn rows(&self, begin: &[u8], end: &[u8], reverse: bool) -> Rows<'_> {
-        let base = self.base_rows(ReadOptions::default(), begin, end);
-        Rows::open(base, &self.layers.recent, (begin, end), self.version, reverse)
+        let part = Part::new(begin, end, self.version, reverse);
+        self.patient_rows(ReadOptions::default(), part, usize::MAX)
     }
     /// Appends the keys in `begin..end` to `keys` while it has at most `most`; false if there are more, or more
     /// than `dead` removed rows.
@@ -134,8 +134,8 @@ impl SnapshotView {
     ) -> bool {
         let mut options = ReadOptions::default();
         options.set_max_skippable_internal_keys(u64::from(dead));
-        let (base, range) = (self.base_rows(options, begin, end), (begin, end));
-        let mut rows = Rows::patient(base, &self.layers.recent, range, self.version, false, dead as usize);
+        let part = Part::new(begin, end, self.version, false);
+        let mut rows = self.patient_rows(options, part, dead as usize);
         while let Some(key) = rows.key() {
             if keys.len() >= most {
                 return false;
@@ -146,10 +146,13 @@ impl SnapshotView {
         rows.status().is_ok() && !rows.gave_up() && keys.len() <= most
     }
 
-    fn base_rows(&self, mut options: ReadOptions, begin: &[u8], end: &[u8]) -> DBRawIterator<'_> {
-        options.set_iterate_lower_bound(begin);
-        options.set_iterate_upper_bound(end);
-        self.layers.base.borrow_dependent().snapshot.raw_iterator_opt(options)
+    fn patient_rows(&self, mut options: ReadOptions, part: Part, patience: usize) -> Rows<'_> {
+        let gaps = self.engine().gaps();
+        let part = part.trimmed(gaps);
+        options.set_iterate_lower_bound(&part.begin[..]);
+        options.set_iterate_upper_bound(&part.end[..]);
+        let base = self.layers.base.borrow_dependent().snapshot.raw_iterator_opt(options);
+        Rows::open(base, &self.layers.recent, part, gaps, patience)
     }
 }
 
