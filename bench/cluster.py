@@ -27,11 +27,14 @@ from compare import Server, free_port, processor, start, version
 
 # Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member), what is there before.
 FILL = ["-t", "set", "-r", "100000", "-n", "100000", "-P", "16"]
+BOARD = ["-r", "100000", "-n", "300000", "-P", "16", "zadd", "board", "__rand_int__", "player:__rand_int__"]
 CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
     ("SET", ["-t", "set", "-r", "100000"], None),
     ("INCR one key", ["incr", "hot:counter"], None),
     ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
+    ("ZINCRBY one leaderboard", ["-r", "100000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
+    ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
@@ -134,6 +137,7 @@ def main():
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--requests", type=int, default=40000)
     parser.add_argument("--pipelines", default="1,16")
+    parser.add_argument("--only", default="")
     parser.add_argument("--ceiling")
     parser.add_argument("--out")
     a = parser.parse_args()
@@ -160,7 +164,8 @@ def main():
                 kinds.append((name, running[-1:]))
             if a.ceiling:
                 lines += ceilings(os.path.abspath(a.ceiling), cluster)
-            cells = [(pipeline, case) for pipeline in map(int, a.pipelines.split(",")) for case in CASES]
+            cases = [case for case in CASES if not a.only or case[0] in a.only.split(",")]
+            cells = [(pipeline, case) for pipeline in map(int, a.pipelines.split(",")) for case in cases]
             rounds = [in_turn(kinds, n, lambda kind: [measure(kind[1], case, pipeline, a) for pipeline, case in cells])
                       for n in range(a.rounds)]
             for at, kind in enumerate(kinds):

@@ -27,6 +27,9 @@ from checked import in_turn, output, without_errors
 # Keys and members are drawn from 100 000 where there is an -r.
 KEYS = ["-t", "set", "-r", "100000", "-n", "200000", "-P", "16"]
 MEMBERS = ["-t", "sadd", "-r", "100000", "-n", "200000", "-P", "16"]
+FIELDS = ["-t", "hset", "-r", "100000", "-n", "200000", "-P", "16"]
+ELEMENTS = ["-t", "lpush", "-n", "1000000", "-P", "16"]
+BOARD = ["-r", "100000", "-n", "300000", "-P", "16", "zadd", "board", "__rand_int__", "player:__rand_int__"]
 CASES = [
     ("PING", ["-t", "ping_mbulk"], None),
     ("GET", ["-t", "get", "-r", "100000"], KEYS),
@@ -38,6 +41,18 @@ CASES = [
     ("SADD 100 000 members", ["-t", "sadd", "-r", "100000"], MEMBERS),
     ("SPOP no set", ["-t", "spop"], None),
     ("MSET 10", ["-t", "mset", "-r", "100000"], KEYS),
+    ("HSET", ["-t", "hset", "-r", "100000"], FIELDS),
+    ("HGET", ["-r", "100000", "hget", "myhash", "element:__rand_int__"], FIELDS),
+    ("LPUSH", ["-t", "lpush"], ELEMENTS),
+    ("LPOP", ["-t", "lpop"], ELEMENTS),
+    ("RPOPLPUSH", ["rpoplpush", "mylist", "mylist"], ELEMENTS),
+    ("LRANGE_100", ["-t", "lrange_100"], None),
+    ("LRANGE_600", ["-t", "lrange_600"], None),
+    ("ZADD", ["-r", "100000", "zadd", "board", "__rand_int__", "player:__rand_int__"], BOARD),
+    ("ZINCRBY", ["-r", "100000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
+    ("ZSCORE", ["-r", "100000", "zscore", "board", "player:__rand_int__"], BOARD),
+    ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
+    ("ZPOPMIN", ["zpopmin", "board"], ["-r", "100000000", "-n", "1200000", *BOARD[4:]]),
 ]
 
 

@@ -98,6 +98,22 @@ async fn a_batch_reads_each_row_of_a_large_set_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_reads_each_row_of_a_large_sorted_set_once() {
+    let _alone = ALONE.lock().await;
+    let Some(rig) = Rig::on_fdb("round trips of sorted sets").await else { return };
+    let pairs: Vec<String> = (0..2000).map(|n| format!("{n} member:{n}")).collect();
+    cost(&rig, &[format!("zadd z {}", pairs.join(" "))]).await;
+    // The record, and the score of each member.
+    expect(&rig, &lines(16, |n| format!("zscore z member:{}", n * 100)), [1, 1 + 16, 0, 0], "16 ZSCOREs")
+        .await;
+    let raised = |n: usize| format!("zincrby z 0.25 member:{}", n * 100);
+    // The first time the ranges of counts are searched.
+    cost(&rig, &lines(16, raised)).await;
+    // The record, N, the scores, and the counts: 16 on the first level, one on each other level.
+    expect(&rig, &lines(16, raised), [1, 2 + 16 + 18, 0, 1], "16 ZINCRBYs").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_pieces_of_a_reply_are_read_at_one_version() {
     let _alone = ALONE.lock().await;
     let Some(rig) = Rig::on_fdb("round trips of replies").await else { return };

@@ -28,7 +28,7 @@ pub mod server;
 mod set;
 mod string;
 pub(crate) mod transactions;
-mod zset;
+pub(crate) mod zset;
 
 /// The version of Redis whose behaviour clients can expect, as reported by HELLO and INFO.
 pub const REDIS_VERSION: &str = "7.4.0";

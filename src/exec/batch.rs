@@ -3,6 +3,7 @@
 use super::Watched;
 use super::prebuild::Prebuilds;
 use super::unit::{Done, Forced, Job, Unit};
+use crate::commands::zset::ahead;
 use crate::dispatch::Call;
 use crate::dispatch::{PANICKED, Runner};
 use crate::env::Rng;
@@ -17,9 +18,10 @@ use crate::server::{AfterReply, ClientState, Server};
 use crate::spec::{Flags, keys_of};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::Lookups;
+use crate::types::zset::{self, Ahead};
 use crate::types::{hash, set};
 use bytes::Bytes;
-use futures_util::future::{join, join_all};
+use futures_util::future::{join_all, join3};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +87,7 @@ impl<'a> Batch<'a> {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         let mut hashes: BTreeMap<(u8, &Bytes), Vec<&Bytes>> = BTreeMap::new();
+        let mut zsets: BTreeMap<(u8, &Bytes), Vec<(&Bytes, Ahead)>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
             rows.extend(self.records(unit).await);
@@ -98,17 +101,22 @@ impl<'a> Batch<'a> {
                 if let Some(key) = keys.first().filter(|_| fields.peek().is_some()) {
                     hashes.entry((unit.client.db, *key)).or_default().extend(fields);
                 }
+                let mut ranked = ahead(call.row, &call.argv).peekable();
+                if let Some(key) = keys.first().filter(|_| ranked.peek().is_some()) {
+                    zsets.entry((unit.client.db, *key)).or_default().extend(ranked);
+                }
                 rows.extend(keys.into_iter().map(|k| db.record(k)));
             }
         }
-        if rows.len() > 1 || !sets.is_empty() || !hashes.is_empty() {
+        if rows.len() > 1 || !sets.is_empty() || !hashes.is_empty() || !zsets.is_empty() {
             let rows: Vec<Vec<u8>> = rows.into_iter().collect();
             for some in rows.chunks(ASKED_AT_ONCE) {
                 join_all(some.iter().map(|row| self.runner.tx.get(row, Read::Snapshot))).await;
             }
             let sets = join_all(sets.iter().map(|((db, key), members)| self.prefetch_set(*db, key, members)));
             let hashes = hashes.iter().map(|((db, key), fields)| self.prefetch_hash(*db, key, fields));
-            join(sets, join_all(hashes)).await;
+            let zsets = zsets.iter().map(|((db, key), asked)| self.prefetch_zset(*db, key, asked));
+            join3(sets, join_all(hashes), join_all(zsets)).await;
         }
     }
 
@@ -135,6 +143,12 @@ impl<'a> Batch<'a> {
     async fn prefetch_hash(&self, db: u8, key: &Bytes, fields: &[&Bytes]) {
         if let Some(scope) = self.runner.scope(db) {
             let _ = hash::prefetch(&scope, key, fields).await;
+        }
+    }
+
+    async fn prefetch_zset(&self, db: u8, key: &Bytes, asked: &[(&Bytes, Ahead)]) {
+        if let Some(scope) = self.runner.scope(db) {
+            let _ = zset::prefetch(&scope, key, asked).await;
         }
     }
 

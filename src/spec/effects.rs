@@ -167,6 +167,45 @@ impl Fields {
     }
 }
 
+/// The members of the first key's sorted set that a call names, from its second argument on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scores {
+    /// None.
+    None,
+    /// One.
+    One,
+    /// All arguments.
+    All,
+    /// After options, scores alternate with them.
+    Given,
+    /// One, after the number that is added to its score.
+    Added,
+}
+
+/// The words that may precede the scores of [`Scores::Given`].
+const OPTIONS: [&str; 6] = ["NX", "XX", "GT", "LT", "CH", "INCR"];
+
+impl Scores {
+    /// The members in `argv`, each with the number that belongs to it.
+    pub(crate) fn of(self, argv: &[Bytes]) -> Vec<(&Bytes, Option<&Bytes>)> {
+        let args = argv.get(2..).unwrap_or_default();
+        let alone = |count: usize| args.iter().take(count).map(|member| (member, None)).collect();
+        let is_option =
+            |word: &Bytes| OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option.as_bytes()));
+        let options =
+            if self == Scores::Given { args.iter().take_while(|arg| is_option(arg)).count() } else { 0 };
+        match self {
+            Scores::None => Vec::new(),
+            Scores::One => alone(1),
+            Scores::All => alone(usize::MAX),
+            Scores::Given | Scores::Added => {
+                let pairs = args.get(options..).unwrap_or_default().as_chunks::<2>().0;
+                pairs.iter().map(|[number, member]| (member, Some(number))).collect()
+            }
+        }
+    }
+}
+
 impl Row {
     /// The members that a call names, if it adds, removes or tests members.
     pub(crate) fn members<'a>(&self, argv: &'a [Bytes]) -> &'a [Bytes] {

@@ -12,7 +12,7 @@ mod variable;
 pub mod words;
 
 pub use categories::{CATEGORIES, categories};
-pub use effects::{Channels, Count, Effect, Fields, Makes, Ranked, Secrets, Waits};
+pub use effects::{Channels, Count, Effect, Fields, Makes, Ranked, Scores, Secrets, Waits};
 pub use flags::Flags;
 pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, waited_keys, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
@@ -110,6 +110,8 @@ pub struct Row {
     pub(crate) names_members: bool,
     /// The fields of the first argument's hash that it names.
     pub(crate) fields: Fields,
+    /// The members of the first argument's sorted set that it names.
+    pub(crate) scores: Scores,
     /// The position of the number that it asks for.
     pub(crate) count: Count,
     /// Its effect on its connection.
@@ -143,6 +145,7 @@ impl Row {
             makes: Makes::Little,
             names_members: false,
             fields: Fields::None,
+            scores: Scores::None,
             count: Count::None,
             effect: Effect::None,
             waits: Waits::No,
@@ -205,6 +208,11 @@ impl Row {
     pub(crate) const fn names_members(self) -> Row {
         Row { names_members: true, ..self }
     }
+    /// Sets the members of a sorted set that it names.
+    pub(crate) const fn scores(self, scores: Scores) -> Row {
+        Row { scores, ..self }
+    }
+
     /// Sets the fields that it names.
     pub(crate) const fn fields(self, fields: Fields) -> Row {
         Row { fields, ..self }

@@ -18,6 +18,7 @@ use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use std::cmp::Ordering;
 use std::ops::Bound;
 use tokio::task::coop::consume_budget;
@@ -281,13 +282,18 @@ async fn find(
 ) -> Result<Vec<Found>> {
     let enough = if asked.any { usize::try_from(asked.count).unwrap_or(usize::MAX) } else { usize::MAX };
     let (mut found, mut bytes, mut read) = (Vec::new(), 0, 0);
-    for cell in search.cells() {
-        let (min, max) = cell.scores();
-        let (Some(min), Some(max)) = (Score::new(min), Score::new(max)) else { continue };
-        let mut places = Places::of_scores(Bound::Included(min), Bound::Excluded(max));
+    let bounds = search.cells().into_iter().map(|cell| cell.scores());
+    let cells = bounds.filter_map(|(min, max)| {
+        Some(Places::of_scores(Bound::Included(Score::new(min)?), Bound::Excluded(Score::new(max)?)))
+    });
+    let cells: Vec<Places> = cells.collect();
+    if source.s.tx.prefers_prefetch() {
+        // In one round trip; below the transaction answers itself.
+        try_join_all(cells.iter().map(|places| page(source, places))).await?;
+    }
+    for mut places in cells {
         while found.len() < enough {
-            let pick = Pick { limit: PAGE, ..Pick::ALL };
-            let page = zset::range(source.s, source.rep, &places, pick, usize::MAX).await?;
+            let page = page(source, &places).await?;
             read += page.len() as u64;
             light(read.saturating_mul(ROW))?;
             let next = page.last().filter(|_| page.len() as u64 == PAGE).map(|last| places.behind(last));
@@ -312,6 +318,12 @@ async fn find(
     }
     aside_of(found.len(), || asked.choose(&mut found));
     Ok(found)
+}
+
+/// The first members of some places.
+async fn page(source: &Source<'_>, places: &Places) -> Result<Vec<Entry>> {
+    let pick = Pick { limit: PAGE, ..Pick::ALL };
+    zset::range(source.s, source.rep, places, pick, usize::MAX).await
 }
 
 /// Runs a command whose other arguments are read up to the source's key.

@@ -1,5 +1,6 @@
 //! Sorted set commands: members and their scores. Ranges, and what takes several keys, have files of their own.
 
+mod ahead;
 mod algebra;
 mod draws;
 mod pops;
@@ -15,10 +16,11 @@ use crate::error::{NOT_FLOAT, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
-use crate::spec::{Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec, Row, one};
+use crate::spec::{Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec, Row, Scores, one};
 use crate::store::{MAX_TRANSACTION, Read};
 use crate::types::object::{self, Slot};
 use crate::types::zset::{self, Change, Entry, Limits, Score};
+pub(crate) use ahead::ahead;
 pub(crate) use algebra::{COMMANDS as ALGEBRA, of_keys};
 use bytes::Bytes;
 pub(crate) use draws::COMMANDS as DRAWS;
@@ -147,6 +149,7 @@ const ZADD: Command = Command::new(
     Row::new(Group::SortedSet, "zadd", -4, "1.2.0")
         .flags(GROWS_FAST)
         .keys(KEY_RW)
+        .scores(Scores::Given)
         .syntax("key [<condition: NX | XX>] [<comparison: GT | LT>] [<change: CH>] [<increment: INCR>] <data: score member> [score member ...]")
         .types(&[("score", "double")])
         .summary("Adds members to a sorted set, or changes their scores."),
@@ -170,6 +173,7 @@ const ZINCRBY: Command = Command::new(
     Row::new(Group::SortedSet, "zincrby", 4, "1.2.0")
         .flags(GROWS_FAST)
         .keys(crate::spec::KEY_CHANGED)
+        .scores(Scores::Added)
         .syntax("key increment member")
         .summary("Adds a number to the score of a member; 0 if there is none."),
     handler!(zincrby),
@@ -231,6 +235,7 @@ const ZREM: Command = Command::new(
     Row::new(Group::SortedSet, "zrem", -3, "1.2.0")
         .flags(WRITES_FAST)
         .keys(DELETED)
+        .scores(Scores::All)
         .syntax("key member [member ...]")
         .summary("Removes members from a sorted set; removing the last one deletes the key."),
     handler!(zrem),
@@ -281,6 +286,7 @@ const ZSCORE: Command = Command::new(
     Row::new(Group::SortedSet, "zscore", 3, "1.2.0")
         .flags(READS_FAST)
         .keys(KEY_RO)
+        .scores(Scores::One)
         .syntax("key member")
         .summary("Returns the score of a member."),
     handler!(zscore),
@@ -301,6 +307,7 @@ const ZMSCORE: Command = Command::new(
     Row::new(Group::SortedSet, "zmscore", -3, "6.2.0")
         .flags(READS_FAST)
         .keys(KEY_RO)
+        .scores(Scores::All)
         .syntax("key member [member ...]")
         .summary("Returns the scores of several members."),
     handler!(zmscore),
@@ -318,6 +325,7 @@ const ZRANK: Command = Command::new(
     Row::new(Group::SortedSet, "zrank", -3, "2.0.0")
         .flags(READS_FAST)
         .keys(KEY_RO)
+        .scores(Scores::One)
         .syntax("key member [WITHSCORE]")
         .summary("Returns the rank of a member, counted from the lowest score."),
     handler!(zrank),
@@ -331,6 +339,7 @@ const ZREVRANK: Command = Command::new(
     Row::new(Group::SortedSet, "zrevrank", -3, "2.0.0")
         .flags(READS_FAST)
         .keys(KEY_RO)
+        .scores(Scores::One)
         .syntax("key member [WITHSCORE]")
         .summary("Returns the rank of a member, counted from the highest score."),
     handler!(zrevrank),

@@ -40,7 +40,7 @@ use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, key_after};
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::task::coop::consume_budget;
 
 /// The levels of counts. Above the last one, all groups are read.
@@ -322,6 +322,13 @@ impl<'a> Counts<'a> {
     fn moves(&self, level: u8, place: &[u8]) -> Result<()> {
         let key = self.s.db.ranked_move(self.oid, level, place);
         Ok(self.s.tx.add_write_conflict(&key, &key_after(&key))?)
+    }
+
+    /// Reads what a change of these places will read.
+    pub(super) async fn prefetch(&self, places: &BTreeSet<Vec<u8>>) -> Result<()> {
+        let changes: Vec<Change<'_>> = places.iter().map(|place| (place, 0)).collect();
+        try_join_all((0..LEVELS).map(|level| self.touched(level, &changes))).await?;
+        Ok(())
     }
 
     /// Members have come to (+1) or gone from (-1) places, whose rows this transaction has written.

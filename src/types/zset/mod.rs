@@ -12,6 +12,7 @@
 //! changes of these members, a read of members in a range of scores with changes of members there, a read of ranks
 //! or of a number with every change (through N). A sorted set that becomes empty loses its key.
 
+mod ahead;
 mod audit;
 mod counts;
 mod listpack;
@@ -32,6 +33,7 @@ use crate::keyspace::keys::{Oid, place};
 use crate::store::{RangeOptions, Read, key_after};
 use crate::types::Value;
 use crate::types::object::{self, Slot};
+pub(crate) use ahead::{Ahead, prefetch};
 use bytes::Bytes;
 use counts::Counts;
 use futures_util::future::{try_join, try_join_all};
