@@ -99,6 +99,15 @@ pub async fn open_members(s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
     open_as(s, key, Read::Serializable, Read::Snapshot).await
 }
 
+/// The value of a key, if it is of this type and perhaps alive: for reading ahead what depends on it.
+pub(crate) async fn ahead<T: OneType + Clone>(s: &Scope<'_>, key: &[u8]) -> Result<Option<T>> {
+    if key.len() > MAX_REDIS_KEY {
+        return Ok(None);
+    }
+    let Some(raw) = s.tx.get(&s.db.record(key), Read::Snapshot).await? else { return Ok(None) };
+    Ok(Stored::decode(raw)?.into_record().and_then(|record| T::of(&record.value).cloned()))
+}
+
 async fn open_as(s: &Scope<'_>, key: &Bytes, read: Read, read_count: Read) -> Result<Slot> {
     if key.len() > MAX_REDIS_KEY {
         return Ok(Slot { key: key.clone(), row: None, live: false });

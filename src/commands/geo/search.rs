@@ -287,13 +287,20 @@ async fn find(
         Some(Places::of_scores(Bound::Included(Score::new(min)?), Bound::Excluded(Score::new(max)?)))
     });
     let cells: Vec<Places> = cells.collect();
-    if source.s.tx.prefers_prefetch() {
-        // In one round trip; below the transaction answers itself.
-        try_join_all(cells.iter().map(|places| page(source, places))).await?;
-    }
+    // In one round trip, where that is long.
+    let at_once = source.s.tx.prefers_prefetch() && !asked.any;
+    let first: Vec<Vec<Entry>> = match at_once {
+        true => try_join_all(cells.iter().map(|places| page(source, places))).await?,
+        false => Vec::new(),
+    };
+    let mut first = first.into_iter();
     for mut places in cells {
+        let mut known = first.next();
         while found.len() < enough {
-            let page = page(source, &places).await?;
+            let page = match known.take() {
+                Some(page) => page,
+                None => page(source, &places).await?,
+            };
             read += page.len() as u64;
             light(read.saturating_mul(ROW))?;
             let next = page.last().filter(|_| page.len() as u64 == PAGE).map(|last| places.behind(last));

@@ -6,16 +6,16 @@
 //!
 //! Invariants:
 //! * A gap is empty at its version and at all later ones up to the last that was published.
-//! * A commit cuts the gaps in which it writes rows before it is published. A gap is recorded only if no commit
-//!   after its version has cut gaps. So whichever comes first, no row of a commit is in a gap that its readers see.
+//! * A commit cuts the gaps in which it writes rows before it is published. A gap that is recorded later than that is
+//!   cut then, if the rows are still known, or else not recorded. So no row of a commit is in a gap that its readers see.
 //! * A database that is opened again begins without gaps.
 //!
 //! In memory only; losing one costs a walk.
 
 use crate::store::{Version, key_after};
 use bytes::Bytes;
-use parking_lot::RwLock;
-use std::collections::BTreeMap;
+use parking_lot::{RwLock, RwLockWriteGuard};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,6 +23,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MOST: usize = 1024;
 /// The longest key, in bytes, at which a gap begins or ends.
 const LONGEST: usize = 512;
+
+/// Rows that are cut while one lock is held, so that readers do not wait long.
+const CUT: usize = 512;
+/// Rows of recent commits that are kept, and the number of commits for which they are, once a gap was not recorded
+/// for lack of them.
+const MOST_RECENT: usize = 4096;
+const WANTED: u32 = 10_000;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -36,8 +43,13 @@ pub(super) struct Gaps {
 struct Known {
     /// Where a gap begins -> where it ends, and the version from which on it is empty. They do not overlap.
     gaps: BTreeMap<Bytes, (Bytes, Version)>,
-    /// The last commit that has cut gaps.
+    /// The last commit that has cut gaps, or is about to.
     cut: Version,
+    /// The rows of all commits after `recent_from`, with their versions.
+    recent: VecDeque<(Version, Bytes)>,
+    recent_from: Version,
+    /// Commits whose rows will still be kept.
+    wanted: u32,
     /// The gap that was given up last for lack of room.
     given_up: Bytes,
 }
@@ -73,21 +85,43 @@ impl Gaps {
             return;
         }
         let mut known = self.known.write();
-        if known.cut == version {
-            known.add(begin, end, version);
-            self.len.store(known.gaps.len(), Ordering::Relaxed);
+        // The committer's own view is of no version.
+        if version > known.cut {
+            return;
         }
+        if version < known.recent_from {
+            known.wanted = WANTED;
+            return;
+        }
+        known.add(begin, end, version);
+        let later = known.recent.partition_point(|(at, _)| *at <= version);
+        let later: Vec<Bytes> = known.recent.range(later..).map(|(_, key)| key.clone()).collect();
+        later.iter().for_each(|key| known.cut_at(key));
+        self.len.store(known.gaps.len(), Ordering::Relaxed);
     }
 
     /// A batch of commits up to `version` writes rows at these keys. Before it is published.
-    pub(super) fn cut<'a>(&self, version: Version, keys: impl Iterator<Item = &'a Bytes>) {
+    pub(super) fn cut<'a>(&self, version: Version, mut keys: impl Iterator<Item = &'a Bytes>) {
         let mut known = self.known.write();
         known.cut = version;
-        if known.gaps.is_empty() {
-            return;
+        known.wanted = known.wanted.saturating_sub(1);
+        if known.wanted == 0 {
+            known.recent = VecDeque::new();
+            known.recent_from = version;
         }
-        keys.for_each(|key| known.cut_at(key));
-        self.len.store(known.gaps.len(), Ordering::Relaxed);
+        while !known.gaps.is_empty() || known.wanted > 0 {
+            let mut left = CUT;
+            for key in keys.by_ref().take(CUT) {
+                known.cut_at(key);
+                known.keep(version, key);
+                left -= 1;
+            }
+            self.len.store(known.gaps.len(), Ordering::Relaxed);
+            if left > 0 {
+                return;
+            }
+            RwLockWriteGuard::bump(&mut known);
+        }
     }
 }
 
@@ -95,19 +129,34 @@ impl Known {
     /// Adds a gap, joined with those that it touches.
     fn add(&mut self, begin: &[u8], end: &[u8], version: Version) {
         let (mut begin, mut end) = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
+        let mut since = version;
         while let Some((first, (last, _))) =
             self.gaps.range::<[u8], _>((Unbounded, Included(&end[..]))).next_back()
             && *last >= begin
         {
             let first = first.clone();
-            let Some((last, _)) = self.gaps.remove(&first) else { return };
+            let Some((last, other)) = self.gaps.remove(&first) else { return };
+            since = since.max(other);
             end = end.max(last);
             begin = begin.min(first);
         }
         if self.gaps.len() >= MOST {
             self.give_one_up();
         }
-        self.gaps.insert(begin, (end, version));
+        self.gaps.insert(begin, (end, since));
+    }
+
+    /// Keeps the key of a row that a commit writes, if somebody wants it.
+    fn keep(&mut self, version: Version, key: &Bytes) {
+        if self.wanted == 0 {
+            return;
+        }
+        self.recent.push_back((version, key.clone()));
+        if self.recent.len() > MOST_RECENT
+            && let Some((forgotten, _)) = self.recent.pop_front()
+        {
+            self.recent_from = forgotten;
+        }
     }
 
     fn cut_at(&mut self, key: &Bytes) {
@@ -118,7 +167,7 @@ impl Known {
             self.gaps.remove(key);
         }
         let (begin, end, since) = behind;
-        if begin < end && self.gaps.len() < MOST {
+        if begin < end && begin.len() <= LONGEST && self.gaps.len() < MOST {
             self.gaps.insert(begin, (end, since));
         }
     }

@@ -284,9 +284,13 @@ impl<'a> Rows<'a> {
         run.first.get_or_insert_with(|| key.clone());
         run.walked += 1;
         run.weight += 1;
-        if run.walked.is_multiple_of(LOOKS)
-            && let Some((begin, end)) = self.gaps.at(&key, self.part.version)
-        {
+        if !run.walked.is_multiple_of(LOOKS) {
+            return;
+        }
+        let (gaps, version) = (self.gaps, self.part.version);
+        let behind =
+            if self.part.reverse { gaps.before(&key, version) } else { gaps.at(&key_after(&key), version) };
+        if let Some((begin, end)) = behind {
             self.run.weight += JUMP;
             self.jump_recent(&begin, &end);
             if self.base.key().is_some_and(|at| begin[..] <= *at && *at < end[..]) {

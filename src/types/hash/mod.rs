@@ -25,13 +25,12 @@ pub mod stream;
 use crate::config::Settings;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::keys::{MAX_FIELD, MAX_REDIS_KEY, Oid};
+use crate::keyspace::keys::{MAX_FIELD, Oid};
 use crate::keyspace::reads::get_many as get_rows;
 use crate::store::Read;
+use crate::types::Value;
 use crate::types::dumped::Field;
 use crate::types::object::{self, Slot};
-use crate::types::record::Stored;
-use crate::types::{OneType, Value};
 use bytes::Bytes;
 pub use record::HashRep;
 pub(crate) use rows::check_field;
@@ -145,18 +144,10 @@ pub async fn length(s: &Scope<'_>, rep: Option<&HashRep>, field: &Bytes) -> Resu
 /// Reads ahead, in one round, what [`find`], [`set`] and [`remove`] of these fields will read of a hash whose
 /// record has been read. For engines behind a network: the transaction answers repeated reads itself.
 pub(crate) async fn prefetch(s: &Scope<'_>, key: &[u8], fields: &[&Bytes]) -> Result<()> {
-    if key.len() > MAX_REDIS_KEY {
-        return Ok(());
-    }
-    let Some(raw) = s.tx.get(&s.db.record(key), Read::Snapshot).await? else { return Ok(()) };
-    let record = Stored::decode(raw)?.into_record();
-    let Some(HashRep::Rows { oid, .. }) = record.as_ref().and_then(|record| HashRep::of(&record.value))
-    else {
-        return Ok(());
-    };
+    let Some(HashRep::Rows { oid, .. }) = object::ahead(s, key).await? else { return Ok(()) };
     let possible = fields.iter().filter(|field| field.len() <= MAX_FIELD);
-    let rows: BTreeSet<Vec<u8>> = possible.map(|field| s.db.field(*oid, field)).collect();
-    let rows: Vec<Vec<u8>> = rows.into_iter().chain([s.db.count(*oid)]).collect();
+    let rows: BTreeSet<Vec<u8>> = possible.map(|field| s.db.field(oid, field)).collect();
+    let rows: Vec<Vec<u8>> = rows.into_iter().chain([s.db.count(oid)]).collect();
     get_rows(s.tx, &rows, Read::Snapshot).await?;
     Ok(())
 }

@@ -7,6 +7,7 @@ use super::score::Score;
 use super::{ZsetRep, object};
 use crate::error::Result;
 use crate::keyspace::Scope;
+use crate::keyspace::keys::MAX_RANKED;
 use crate::store::Read;
 use bytes::Bytes;
 use futures_util::future::try_join;
@@ -25,26 +26,27 @@ pub(crate) enum Ahead {
     Rises(f64),
 }
 
-/// Reads what these calls will read of a sorted set: the scores of members, N, and the counts that will move.
-pub(crate) async fn prefetch(s: &Scope<'_>, key: &Bytes, asked: &[(&Bytes, Ahead)]) -> Result<()> {
-    let slot = object::open(s, key, Read::Snapshot).await?;
-    let Ok(Some(ZsetRep::Rows { oid, .. })) = slot.zset() else { return Ok(()) };
+/// Reads what these calls will read of a sorted set whose record has been read: the scores of members, N, and the
+/// counts that will move.
+pub(crate) async fn prefetch(s: &Scope<'_>, key: &[u8], asked: &[(&Bytes, Ahead)]) -> Result<()> {
+    let Some(ZsetRep::Rows { oid, .. }) = object::ahead(s, key).await? else { return Ok(()) };
     let members: BTreeSet<&Bytes> = asked.iter().map(|(member, _)| *member).collect();
-    let members: Vec<Bytes> = members.into_iter().cloned().collect();
-    let found = scores(s, *oid, &members, Read::Snapshot);
-    let (found, _) = try_join(found, object::count(s, *oid, Read::Snapshot)).await?;
-    let old: BTreeMap<&Bytes, Score> =
-        members.iter().zip(found).filter_map(|(member, score)| Some((member, score?))).collect();
+    let members: Vec<Bytes> = members.into_iter().filter(|m| m.len() <= MAX_RANKED).cloned().collect();
+    let found = scores(s, oid, &members, Read::Snapshot);
+    let (found, _) = try_join(found, object::count(s, oid, Read::Snapshot)).await?;
+    let old: BTreeMap<&Bytes, Option<Score>> = members.iter().zip(found).collect();
     let mut places = BTreeSet::new();
     for (member, ahead) in asked {
-        let before = old.get(member).copied();
+        let Some(before) = old.get(member).copied() else { continue };
         let after = match ahead {
-            Ahead::Stays => continue,
+            Ahead::Stays => before,
             Ahead::Goes => None,
             Ahead::Gets(score) => Some(*score),
             Ahead::Rises(by) => Score::new(before.map_or(0.0, Score::number) + by),
         };
-        places.extend([before, after].into_iter().flatten().map(|score| place_of(score, member)));
+        if before != after {
+            places.extend([before, after].into_iter().flatten().map(|score| place_of(score, member)));
+        }
     }
-    Counts::new(s, *oid).prefetch(&places).await
+    Counts::new(s, oid).prefetch(&places).await
 }

@@ -327,7 +327,12 @@ impl<'a> Counts<'a> {
     /// Reads what a change of these places will read.
     pub(super) async fn prefetch(&self, places: &BTreeSet<Vec<u8>>) -> Result<()> {
         let changes: Vec<Change<'_>> = places.iter().map(|place| (place, 0)).collect();
-        try_join_all((0..LEVELS).map(|level| self.touched(level, &changes))).await?;
+        let levels = try_join_all((0..LEVELS).map(|level| self.touched(level, &changes))).await?;
+        // By now there are hints for all: whoever changes these places asks for the ranges' rows.
+        let touched =
+            (0..LEVELS).zip(&levels).flat_map(|(level, all)| all.iter().map(move |one| (level, one)));
+        let rows: Vec<Vec<u8>> = touched.map(|(level, one)| self.row(level, &one.place)).collect();
+        get_many(self.s.tx, &rows, Read::Snapshot).await?;
         Ok(())
     }
 
