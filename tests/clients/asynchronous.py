@@ -5,7 +5,7 @@ import time
 
 import redis
 import redis.asyncio as aio
-from drive import EVERY_BYTE, PLACE, PROTOCOL, WRONG_LOGINS, done, fails, place, restart
+from drive import EVERY_BYTE, INF, PLACE, PROTOCOL, WRONG_LOGINS, done, fails, place, restart, row
 from redis.asyncio.retry import Retry
 from redis.backoff import ConstantBackoff
 
@@ -100,6 +100,69 @@ async def transactions():
     await other.aclose()
 
 
+async def waits(call, serve):
+    """What a call that blocks on another connection returns once `serve` has run, 100 ms later."""
+    waiting = asyncio.create_task(call)
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    await serve
+    return await waiting
+
+
+async def a_hash(client):
+    assert await client.hset("user", mapping={"name": "Ann", "city": "Rome", "visits": 5}) == 3
+    assert await client.hgetall("user") == {"name": "Ann", "city": "Rome", "visits": "5"}
+    assert await client.hincrby("user", "visits", 3) == 8
+    assert await client.hdel("user", "city", "none") == 1
+    assert await client.hexpire("user", 100, "visits", "none") == [1, -2]
+    assert 90 < (await client.httl("user", "visits"))[0] <= 100
+    assert await client.hpexpire("user", 20, "visits") == [1]
+
+    async def expired():
+        return await client.hgetall("user") == {"name": "Ann"}
+
+    await until("an expired field", expired)
+
+
+async def a_queue(client):
+    assert await client.rpush("queue", "a", "b") == 2
+    assert await client.lpop("queue") == "a" and await client.lrange("queue", 0, -1) == ["b"]
+    assert await client.lmove("queue", "working", "LEFT", "RIGHT") == "b"
+    assert await waits(client.blpop("queue", timeout=20), client.rpush("queue", "c", "d")) == row("queue", "c")
+    assert await client.blpop("queue", timeout=20) == row("queue", "d")
+    assert await waits(client.blmove("queue", "working", 20), client.rpush("queue", "e")) == "e"
+    assert await client.lrange("working", 0, -1) == ["b", "e"]
+    assert await client.blpop("queue", timeout=0.1) is None
+    assert await client.blmove("queue", "working", 0.1) is None
+
+
+async def a_leaderboard(client):
+    assert await client.zadd("board", {"Ann": 1.5, "Bob": 2, "Cid": INF}) == 3
+    assert await client.zincrby("board", 2.25, "Ann") == 3.75
+    everyone = [row("Bob", 2.0), row("Ann", 3.75), row("Cid", INF)]
+    assert await client.zrange("board", 0, -1, withscores=True) == everyone
+    assert await client.zrevrank("board", "Ann", withscore=True) == [1, 3.75]
+    assert await client.zrangebyscore("board", "(2", "inf", 0, 1, withscores=True) == everyone[1:2]
+    assert await client.zpopmin("board", 2) == everyone[:2]
+    waited = await waits(client.bzpopmin("waited", timeout=20), client.zadd("waited", {"Eve": -0.5}))
+    assert waited == row("waited", "Eve", -0.5)
+    assert await client.bzpopmin("waited", timeout=0.1) is None
+
+
+async def a_map(client):
+    assert await client.geoadd("places", (13.361389, 38.115556, "Palermo", 15.087269, 37.502669, "Catania")) == 2
+    found = await client.geosearch("places", longitude=15, latitude=37, radius=200, unit="km", sort="ASC", withdist=True)
+    assert found == [["Catania", 56.4413], ["Palermo", 190.4424]], found
+
+
+async def collections():
+    client = connect()
+    await client.flushall()
+    for part in (a_hash, a_queue, a_leaderboard, a_map):
+        await part(client)
+    await client.aclose()
+
+
 async def scans():
     client = connect()
     await client.flushall()
@@ -162,7 +225,7 @@ async def starting_again():
 
 
 async def main():
-    for case in (names, values, pools, pipelines, transactions, scans, messages, starting_again):
+    for case in (names, values, pools, pipelines, transactions, collections, scans, messages, starting_again):
         await case()
         done("redis-py asyncio", case)
 

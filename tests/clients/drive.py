@@ -13,11 +13,17 @@ CONTROL = pathlib.Path(sys.argv[4])
 PLACE = {"host": "127.0.0.1", "port": PORT, "password": PASSWORD, "protocol": PROTOCOL}
 WRONG_LOGINS = [{"password": "wrong"}, {"username": "nobody"}, {"password": None}]
 EVERY_BYTE = bytes(range(256))
+INF = float("inf")
 
 
 def place(**options):
     """Where the server is, for a client of texts; `options` say otherwise."""
     return {**PLACE, "decode_responses": True, **options}
+
+
+def row(*items):
+    """A pair or triple of a reply as redis-py returns it: a tuple in RESP2, a list in RESP3."""
+    return items if PROTOCOL == 2 else list(items)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
  * Usage: hiredis PORT PASSWORD PROTOCOL CONTROL; libraries.rs explains CONTROL. */
 
 #include <hiredis.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,99 @@ static void transactions(void) {
     redisFree(other);
 }
 
+/* Appends a reply: an array in brackets, a map in braces, integers after a colon, RESP3's doubles after a comma. */
+static char *draw(char *to, redisReply *r) {
+    const char *ends = r->type == REDIS_REPLY_MAP ? "{}" : "[]";
+    if (r->type == REDIS_REPLY_INTEGER) return to + sprintf(to, ":%lld", r->integer);
+    if (r->type == REDIS_REPLY_NIL) return to + sprintf(to, "_");
+    if (r->type == REDIS_REPLY_DOUBLE) return to + sprintf(to, ",%s", r->str);
+    if (r->str) return to + sprintf(to, "%s", r->str);
+    *to++ = ends[0];
+    for (size_t i = 0; i < r->elements; i++) {
+        if (i) *to++ = ' ';
+        to = draw(to, r->element[i]);
+    }
+    return to + sprintf(to, "%c", ends[1]);
+}
+
+static int is(redisReply *r, const char *in_resp2, const char *in_resp3) {
+    char drawn[1024];
+    CHECK(r && draw(drawn, r));
+    if (!strcmp(drawn, protocol == 3 ? in_resp3 : in_resp2)) return 1;
+    fprintf(stderr, "%s\n", drawn);
+    return 0;
+}
+
+static int same(redisReply *r, const char *expected) { return is(r, expected, expected); }
+
+/* The reply of a command that waits for another client's, sent 100 ms later; the next call frees it. */
+static redisReply *waits(redisContext *waiting, const char *command, redisContext *c, const char *serve) {
+    struct pollfd answer = {.fd = waiting->fd, .events = POLLIN};
+    static redisReply *last;
+    int sent = 0;
+    if (last) freeReplyObject(last);
+    CHECK(redisAppendCommand(waiting, command) == REDIS_OK);
+    while (!sent) CHECK(redisBufferWrite(waiting, &sent) == REDIS_OK);
+    CHECK(poll(&answer, 1, 100) == 0);
+    CHECK(run(c, serve)->type == REDIS_REPLY_INTEGER);
+    CHECK(redisGetReply(waiting, (void **)&last) == REDIS_OK);
+    return last;
+}
+
+static void hash(redisContext *c) {
+    CHECK(counts(run(c, "HSET user name Ann city Rome visits 5"), 3));
+    CHECK(is(run(c, "HGETALL user"), "[name Ann city Rome visits 5]", "{name Ann city Rome visits 5}"));
+    CHECK(counts(run(c, "HINCRBY user visits 3"), 8));
+    CHECK(counts(run(c, "HDEL user city none"), 1));
+    CHECK(same(run(c, "HPEXPIRE user 20 FIELDS 2 visits none"), "[:1 :-2]"));
+    CHECK(same(run(c, "HTTL user FIELDS 1 name"), "[:-1]"));
+    for (int n = 0; n < 1000 && run(c, "HGETALL user")->elements > 2; n++) usleep(20000);
+    CHECK(is(run(c, "HGETALL user"), "[name Ann]", "{name Ann}"));
+}
+
+static void queue(redisContext *c, redisContext *waiting) {
+    CHECK(counts(run(c, "RPUSH queue a b"), 2));
+    CHECK(same(run(c, "LPOP queue"), "a"));
+    CHECK(same(run(c, "LRANGE queue 0 -1"), "[b]"));
+    CHECK(same(run(c, "LMOVE queue working LEFT RIGHT"), "b"));
+    CHECK(same(waits(waiting, "BLPOP none queue 20", c, "RPUSH queue c"), "[queue c]"));
+    CHECK(same(waits(waiting, "BLMOVE queue working LEFT RIGHT 20", c, "RPUSH queue d"), "d"));
+    CHECK(same(run(c, "LRANGE working 0 -1"), "[b d]"));
+    CHECK(same(run(waiting, "BLPOP queue 0.1"), "_"));
+    CHECK(same(run(waiting, "BLMOVE queue working LEFT RIGHT 0.1"), "_"));
+}
+
+static void leaderboard(redisContext *c, redisContext *waiting) {
+    CHECK(counts(run(c, "ZADD board 1.5 Ann 2 Bob inf Cid"), 3));
+    CHECK(is(run(c, "ZINCRBY board 2.25 Ann"), "3.75", ",3.75"));
+    CHECK(is(run(c, "ZRANGE board 0 -1 WITHSCORES"), "[Bob 2 Ann 3.75 Cid inf]", "[[Bob ,2] [Ann ,3.75] [Cid ,inf]]"));
+    CHECK(same(run(c, "ZREVRANK board none"), "_"));
+    CHECK(is(run(c, "ZREVRANK board Ann WITHSCORE"), "[:1 3.75]", "[:1 ,3.75]"));
+    CHECK(is(run(c, "ZRANGEBYSCORE board (2 +inf WITHSCORES LIMIT 0 1"), "[Ann 3.75]", "[[Ann ,3.75]]"));
+    CHECK(is(run(c, "ZPOPMIN board"), "[Bob 2]", "[Bob ,2]"));
+    CHECK(is(run(c, "ZPOPMIN board 2"), "[Ann 3.75 Cid inf]", "[[Ann ,3.75] [Cid ,inf]]"));
+    CHECK(is(waits(waiting, "BZPOPMIN waited 20", c, "ZADD waited -0.5 Eve"), "[waited Eve -0.5]", "[waited Eve ,-0.5]"));
+    CHECK(same(run(waiting, "BZPOPMIN waited 0.1"), "_"));
+}
+
+static void map(redisContext *c) {
+    CHECK(counts(run(c, "GEOADD places 13.361389 38.115556 Palermo 15.087269 37.502669 Catania"), 2));
+    CHECK(is(run(c, "GEOSEARCH places FROMLONLAT 15 37 BYRADIUS 100 km WITHDIST WITHHASH WITHCOORD"),
+        "[[Catania 56.4413 :3479447370796909 [15.087267458438873 37.50266842333162]]]",
+        "[[Catania 56.4413 :3479447370796909 [,15.087267458438873 ,37.50266842333162]]]"));
+}
+
+static void collections(void) {
+    redisContext *c = usual(), *waiting = usual();
+    CHECK(says(run(c, "FLUSHALL"), "OK"));
+    hash(c);
+    queue(c, waiting);
+    leaderboard(c, waiting);
+    map(c);
+    redisFree(waiting);
+    redisFree(c);
+}
+
 /* Walks a cursor to its end; returns the number of items. */
 static size_t walk(redisContext *c, const char *format) {
     char cursor[32] = "0";
@@ -207,6 +301,7 @@ int main(int argc, char **argv) {
     CASE(values);
     CASE(pipelines);
     CASE(transactions);
+    CASE(collections);
     CASE(scans);
     CASE(messages);
     CASE(starting_again);

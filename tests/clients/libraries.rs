@@ -15,8 +15,8 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 /// The cases of every program.
-const CASES: [&str; 7] =
-    ["names", "values", "pipelines", "transactions", "scans", "messages", "starting_again"];
+const CASES: [&str; 8] =
+    ["names", "values", "pipelines", "transactions", "collections", "scans", "messages", "starting_again"];
 
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients").join(name)
@@ -39,8 +39,18 @@ fn installed(name: &str) -> Option<PathBuf> {
 const CACHES: [&str; 8] =
     ["redis-py", "redis", "rueidis", "jedis", "lettuce", "redisson", "redis-rs", "fred"];
 
-/// Runs a program against a server, and restarts the server when the program asks for it.
-fn drive(mut command: Command, protocol: &str) {
+/// Runs a library's program with all its cases.
+fn drive(command: Command, protocol: &str) {
+    let shown = drive_to_end(command, protocol, &CASES);
+    let says = |line: String| shown.lines().any(|l| l == line);
+    for library in CACHES.iter().filter(|library| says(format!("{library} RESP3: names"))) {
+        assert!(says(format!("{library} RESP3: cached")), "no cached in\n{shown}");
+    }
+}
+
+/// Runs a program against a server, and restarts the server when the program asks for it. Returns what the
+/// program printed: at least these cases.
+pub fn drive_to_end(mut command: Command, protocol: &str, cases: &[&str]) -> String {
     let home = tempfile::tempdir().unwrap();
     let port = free_port();
     let start = || {
@@ -60,13 +70,10 @@ fn drive(mut command: Command, protocol: &str) {
     let output = program.join().unwrap();
     let shown = text(&output);
     assert!(output.status.success(), "{shown}\n{}", server.log());
-    for case in CASES {
+    for case in cases {
         assert!(shown.lines().any(|l| l.ends_with(&format!(": {case}"))), "no {case} in\n{shown}");
     }
-    let says = |line: String| shown.lines().any(|l| l == line);
-    for library in CACHES.iter().filter(|library| says(format!("{library} RESP3: names"))) {
-        assert!(says(format!("{library} RESP3: cached")), "no cached in\n{shown}");
-    }
+    shown
 }
 
 fn missing<T>(what: &'static str, how_to_get_it: &'static str) -> Result<T, Missing> {
@@ -85,24 +92,25 @@ fn compile(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}", text(&output));
 }
 
-/// A Python with redis-py.
-fn python() -> Option<PathBuf> {
+/// A script beside this file, in a Python that has redis-py and a module.
+pub fn python(module: &str, script: &str) -> Option<Command> {
     let named = std::env::var_os("TERN_PYTHON").map(PathBuf::from);
     let candidates = [named, installed("venv").map(|venv| venv.join("bin/python")), program("python3")];
-    let has_it = |python: &PathBuf| succeeds(Command::new(python).args(["-c", "import redis"]));
-    let found = candidates.into_iter().flatten().find(has_it);
-    if found.is_none() {
-        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install redis";
-        skipped("redis-py: not installed", how);
-    }
-    found
+    let imports = format!("import redis, {module}");
+    let has_it = |python: &PathBuf| succeeds(Command::new(python).args(["-c", &imports]));
+    let Some(found) = candidates.into_iter().flatten().find(has_it) else {
+        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install 'celery[redis]'";
+        skipped(&format!("the Python module {module}: not installed"), how);
+        return None;
+    };
+    let mut command = Command::new(found);
+    // Keeps compiled modules out of the source folder.
+    command.arg(source(script)).env("PYTHONDONTWRITEBYTECODE", "1");
+    Some(command)
 }
 
 fn redis_py(script: &str, protocol: &str) {
-    let Some(python) = python() else { return };
-    let mut command = Command::new(python);
-    // Keeps compiled modules out of the source folder.
-    command.arg(source(script)).env("PYTHONDONTWRITEBYTECODE", "1");
+    let Some(command) = python("redis", script) else { return };
     drive(command, protocol);
 }
 

@@ -1,11 +1,12 @@
-//! Third-party programs: client libraries in their languages (`libraries`), redis-cli in its modes,
-//! redis-benchmark. A missing program is skipped with a message.
+//! Third-party programs: client libraries in their languages (`libraries`), a task queue (`celery`),
+//! redis-cli in its modes, redis-benchmark. A missing program is skipped with a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod celery;
 mod libraries;
 
 use std::io::Write;

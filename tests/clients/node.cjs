@@ -25,6 +25,16 @@ async function restart() {
   await until("a new server", () => fs.existsSync(path.join(control, "restarted")));
 }
 
+// What a call that blocks on another connection returns once `serve` has run, 100 ms later.
+async function waits(call, serve) {
+  let answered = false;
+  const waiting = call.finally(() => (answered = true));
+  await sleep(100);
+  assert.equal(answered, false);
+  await serve();
+  return waiting;
+}
+
 const sorted = (items) => [...items].map(String).sort();
 
 function ioredis() {
@@ -34,6 +44,49 @@ function ioredis() {
     client.on("error", () => {}); // told while the server is away
     return client;
   };
+  async function a_hash(client) {
+    assert.equal(await client.hset("user", { name: "Ann", city: "Rome", visits: 5 }), 3);
+    assert.deepEqual(await client.hgetall("user"), { name: "Ann", city: "Rome", visits: "5" });
+    assert.equal(await client.hincrby("user", "visits", 3), 8);
+    assert.equal(await client.hdel("user", "city", "none"), 1);
+    assert.deepEqual(await client.hpexpire("user", 20, "FIELDS", 2, "visits", "none"), [1, -2]);
+    assert.deepEqual(await client.httl("user", "FIELDS", 1, "name"), [-1]);
+    await until("an expired field", async () => Object.keys(await client.hgetall("user")).join() === "name");
+  }
+  async function a_queue(client, other) {
+    assert.equal(await client.rpush("queue", "a", "b"), 2);
+    assert.equal(await client.lpop("queue"), "a");
+    assert.deepEqual(await client.lrange("queue", 0, -1), ["b"]);
+    assert.equal(await client.lmove("queue", "working", "LEFT", "RIGHT"), "b");
+    assert.deepEqual(await waits(other.blpop("none", "queue", 20), () => client.rpush("queue", "c")), ["queue", "c"]);
+    const moves = other.blmove("queue", "working", "LEFT", "RIGHT", 20);
+    assert.equal(await waits(moves, () => client.rpush("queue", "d")), "d");
+    assert.deepEqual(await client.lrange("working", 0, -1), ["b", "d"]);
+    assert.equal(await other.blpop("queue", 0.1), null);
+    assert.equal(await other.blmove("queue", "working", "LEFT", "RIGHT", 0.1), null);
+  }
+  // Scores stay texts, in RESP3 too.
+  async function a_leaderboard(client, other) {
+    assert.equal(await client.zadd("board", 1.5, "Ann", 2, "Bob", "inf", "Cid"), 3);
+    assert.equal(await client.zincrby("board", 2.25, "Ann"), "3.75");
+    assert.deepEqual(await client.zrange("board", 0, -1, "WITHSCORES"), ["Bob", "2", "Ann", "3.75", "Cid", "inf"]);
+    assert.equal(await client.zscore("board", "Cid"), "inf");
+    assert.equal(await client.zrevrank("board", "none"), null);
+    assert.deepEqual(await client.zrevrank("board", "Ann", "WITHSCORE"), [1, "3.75"]);
+    assert.deepEqual(await client.zrangebyscore("board", "(2", "+inf", "WITHSCORES", "LIMIT", 0, 1), ["Ann", "3.75"]);
+    assert.deepEqual(await client.zpopmin("board", 2), ["Bob", "2", "Ann", "3.75"]);
+    const popped = await waits(other.bzpopmin("waited", 20), () => client.zadd("waited", -0.5, "Eve"));
+    assert.deepEqual(popped, ["waited", "Eve", "-0.5"]);
+    assert.equal(await other.bzpopmin("waited", 0.1), null);
+  }
+  async function a_map(client) {
+    assert.equal(await client.geoadd("places", 13.361389, 38.115556, "Palermo", 15.087269, 37.502669, "Catania"), 2);
+    const found = await client.geosearch("places", "FROMLONLAT", 15, 37, "BYRADIUS", 200, "km", "ASC", "WITHDIST", "WITHCOORD");
+    assert.deepEqual(found, [
+      ["Catania", "56.4413", ["15.087267458438873", "37.50266842333162"]],
+      ["Palermo", "190.4424", ["13.361389338970184", "38.1155563954963"]],
+    ]);
+  }
   return {
     async names() {
       const client = connect({ connectionName: "tester", username: "default", db: 3 });
@@ -75,6 +128,13 @@ function ioredis() {
       await other.set("w", 5);
       assert.equal(await client.multi().set("w", 2).exec(), null);
       assert.deepEqual(await client.multi().incr("w").get("w").exec(), [[null, 6], [null, "6"]]);
+      client.disconnect();
+      other.disconnect();
+    },
+    async collections() {
+      const [client, other] = [connect(), connect()];
+      await client.flushall();
+      for (const part of [a_hash, a_queue, a_leaderboard, a_map]) await part(client, other);
       client.disconnect();
       other.disconnect();
     },
@@ -129,6 +189,55 @@ function node_redis() {
     client.on("error", () => {}); // told while the server is away
     return client.connect();
   };
+  async function a_hash(client) {
+    assert.equal(await client.hSet("user", { name: "Ann", city: "Rome", visits: 5 }), 3);
+    assert.deepEqual({ ...(await client.hGetAll("user")) }, { name: "Ann", city: "Rome", visits: "5" });
+    assert.equal(await client.hIncrBy("user", "visits", 3), 8);
+    assert.equal(await client.hDel("user", ["city", "none"]), 1);
+    assert.deepEqual(await client.hpExpire("user", ["visits", "none"], 20), [1, -2]);
+    assert.deepEqual(await client.hTTL("user", ["name"]), [-1]);
+    await until("an expired field", async () => Object.keys(await client.hGetAll("user")).join() === "name");
+  }
+  async function a_queue(client, other) {
+    assert.equal(await client.rPush("queue", ["a", "b"]), 2);
+    assert.equal(await client.lPop("queue"), "a");
+    assert.deepEqual(await client.lRange("queue", 0, -1), ["b"]);
+    assert.equal(await client.lMove("queue", "working", "LEFT", "RIGHT"), "b");
+    const popped = await waits(other.blPop(["none", "queue"], 20), () => client.rPush("queue", "c"));
+    assert.deepEqual({ ...popped }, { key: "queue", element: "c" });
+    const moves = other.blMove("queue", "working", "LEFT", "RIGHT", 20);
+    assert.equal(await waits(moves, () => client.rPush("queue", "d")), "d");
+    assert.deepEqual(await client.lRange("working", 0, -1), ["b", "d"]);
+    assert.equal(await other.blPop("queue", 0.1), null);
+    assert.equal(await other.blMove("queue", "working", "LEFT", "RIGHT", 0.1), null);
+  }
+  async function a_leaderboard(client, other) {
+    const everyone = [["Bob", 2], ["Ann", 3.75], ["Cid", Infinity]].map(([value, score]) => ({ value, score }));
+    assert.equal(await client.zAdd("board", [{ value: "Ann", score: 1.5 }, everyone[0], everyone[2]]), 3);
+    assert.equal(await client.zIncrBy("board", 2.25, "Ann"), 3.75);
+    assert.deepEqual(await client.zRangeWithScores("board", 0, -1), everyone);
+    assert.equal(await client.zScore("board", "Cid"), Infinity);
+    assert.equal(await client.zRevRank("board", "none"), null);
+    assert.deepEqual({ ...(await client.zRevRankWithScore("board", "Ann")) }, { rank: 1, score: 3.75 });
+    const limit = { LIMIT: { offset: 0, count: 1 } };
+    assert.deepEqual(await client.zRangeByScoreWithScores("board", "(2", "+inf", limit), [everyone[1]]);
+    assert.deepEqual(await client.zPopMinCount("board", 2), everyone.slice(0, 2));
+    const popped = await waits(other.bzPopMin("waited", 20), () => client.zAdd("waited", { value: "Eve", score: -0.5 }));
+    assert.deepEqual({ ...popped }, { key: "waited", value: "Eve", score: -0.5 });
+    assert.equal(await other.bzPopMin("waited", 0.1), null);
+  }
+  async function a_map(client) {
+    const [palermo, catania] = [[13.361389, 38.115556, "Palermo"], [15.087269, 37.502669, "Catania"]];
+    const places = [palermo, catania].map(([longitude, latitude, member]) => ({ longitude, latitude, member }));
+    assert.equal(await client.geoAdd("places", places), 2);
+    const [near, options] = [{ longitude: 15, latitude: 37 }, { SORT: "ASC" }];
+    assert.deepEqual(await client.geoSearch("places", near, { radius: 100, unit: "km" }, options), ["Catania"]);
+    const wanted = ["WITHDIST", "WITHCOORD"];
+    assert.deepEqual(await client.geoSearchWith("places", near, { radius: 200, unit: "km" }, wanted, options), [
+      { member: "Catania", distance: 56.4413, coordinates: { longitude: 15.087267458438873, latitude: 37.50266842333162 } },
+      { member: "Palermo", distance: 190.4424, coordinates: { longitude: 13.361389338970184, latitude: 38.1155563954963 } },
+    ]);
+  }
   return {
     async names() {
       const client = await connect({ name: "tester", username: "default", database: 3 });
@@ -177,6 +286,13 @@ function node_redis() {
       await other.set("w", "5");
       await assert.rejects(client.multi().set("w", "2").exec(), WatchError);
       assert.deepEqual(await client.multi().incr("w").get("w").exec(), [6, "6"]);
+      client.destroy();
+      other.destroy();
+    },
+    async collections() {
+      const [client, other] = [await connect(), await connect()];
+      await client.flushAll();
+      for (const part of [a_hash, a_queue, a_leaderboard, a_map]) await part(client, other);
       client.destroy();
       other.destroy();
     },

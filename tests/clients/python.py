@@ -1,10 +1,11 @@
 """What an application does with redis-py: connects by name and password, pools, pipelines, WATCHes, scans."""
 
+import concurrent.futures
 import threading
 import time
 
 import redis
-from drive import EVERY_BYTE, PLACE, PROTOCOL, WRONG_LOGINS, done, fails, place, restart, until
+from drive import EVERY_BYTE, INF, PLACE, PROTOCOL, WRONG_LOGINS, done, fails, place, restart, row, until
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
@@ -97,6 +98,78 @@ def transactions():
         with fails(redis.WatchError):
             pipe.execute()
     assert client.transaction(lambda p: p.multi() or p.incr("w"), "w") == [6]
+
+
+def waits(call, serve):
+    """What a call that blocks in another thread returns once `serve` has run, 100 ms later."""
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        waiting = pool.submit(call)
+        time.sleep(0.1)
+        assert not waiting.done()
+        serve()
+        return waiting.result(timeout=20)
+
+
+def a_hash(client):
+    assert client.hset("user", mapping={"name": "Ann", "city": "Rome", "visits": 5}) == 3
+    assert client.hgetall("user") == {"name": "Ann", "city": "Rome", "visits": "5"}
+    assert client.hincrby("user", "visits", 3) == 8
+    assert client.hincrbyfloat("user", "visits", 0.5) == 8.5
+    assert client.hmget("user", "visits", "none") == ["8.5", None]
+    assert client.hdel("user", "city", "none") == 1
+    assert client.hexpire("user", 100, "visits", "none") == [1, -2]
+    assert 90 < client.httl("user", "visits")[0] <= 100 and client.httl("user", "name", "none") == [-1, -2]
+    assert client.hpexpire("user", 20, "visits") == [1]
+    until("an expired field", lambda: client.hgetall("user") == {"name": "Ann"})
+
+
+def a_queue(client):
+    assert client.rpush("queue", "a", "b", "c") == 3
+    assert client.lpop("queue") == "a" and client.lrange("queue", 0, -1) == ["b", "c"]
+    assert client.lmove("queue", "working", "LEFT", "RIGHT") == "b"
+    assert client.blpop(["none", "queue"], timeout=20) == row("queue", "c")
+
+    def push():
+        client.rpush("queue", "d")
+
+    assert waits(lambda: client.blpop("queue", timeout=20), push) == row("queue", "d")
+    assert waits(lambda: client.blmove("queue", "working", 20, "LEFT", "RIGHT"), push) == "d"
+    assert client.lrange("working", 0, -1) == ["b", "d"]
+    assert client.blpop("queue", timeout=0.1) is None
+    assert client.blmove("queue", "working", 0.1) is None
+
+
+def a_leaderboard(client):
+    assert client.zadd("board", {"Ann": 1.5, "Bob": 2, "Cid": INF, "Dan": -INF}) == 4
+    assert client.zincrby("board", 2.25, "Ann") == 3.75
+    everyone = [row("Dan", -INF), row("Bob", 2.0), row("Ann", 3.75), row("Cid", INF)]
+    assert client.zrange("board", 0, -1, withscores=True) == everyone
+    assert client.zscore("board", "Cid") == INF and client.zmscore("board", ["Bob", "none"]) == [2.0, None]
+    assert client.zrevrank("board", "Ann") == 1 and client.zrevrank("board", "none") is None
+    assert client.zrevrank("board", "Ann", withscore=True) == [1, 3.75]
+    assert client.zrangebyscore("board", "(2", "+inf", start=0, num=1, withscores=True) == [row("Ann", 3.75)]
+    assert client.zpopmin("board", 2) == everyone[:2]
+    popped = waits(lambda: client.bzpopmin("waited", timeout=20), lambda: client.zadd("waited", {"Eve": -0.5}))
+    assert popped == row("waited", "Eve", -0.5)
+    assert client.bzpopmin("waited", timeout=0.1) is None
+
+
+def a_map(client):
+    assert client.geoadd("places", (13.361389, 38.115556, "Palermo", 15.087269, 37.502669, "Catania")) == 2
+    near = {"longitude": 15, "latitude": 37, "unit": "km", "sort": "ASC"}
+    assert client.geosearch("places", radius=100, **near) == ["Catania"]
+    found = client.geosearch("places", radius=200, withdist=True, withcoord=True, **near)
+    assert found == [
+        ["Catania", 56.4413, (15.087267458438873, 37.50266842333162)],
+        ["Palermo", 190.4424, (13.361389338970184, 38.1155563954963)],
+    ], found
+
+
+def collections():
+    client = connect()
+    client.flushall()
+    for part in (a_hash, a_queue, a_leaderboard, a_map):
+        part(client)
 
 
 def scans():
@@ -238,6 +311,7 @@ CASES = [
     a_pool_of_threads,
     pipelines,
     transactions,
+    collections,
     scans,
     what_operators_ask,
     messages,

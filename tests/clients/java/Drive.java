@@ -4,6 +4,7 @@ import java.util.HashSet;
 import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.Callable;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
@@ -24,6 +25,8 @@ abstract class Drive {
     abstract void pipelines() throws Exception;
 
     abstract void transactions() throws Exception;
+
+    abstract void collections() throws Exception;
 
     abstract void scans() throws Exception;
 
@@ -56,6 +59,7 @@ abstract class Drive {
         step("pools", program::pools);
         step("pipelines", program::pipelines);
         step("transactions", program::transactions);
+        step("collections", program::collections);
         step("scans", program::scans);
         step("messages", program::messages);
         if (protocol == 3) step("cached", program::cached);
@@ -112,6 +116,16 @@ abstract class Drive {
             Thread.sleep(20);
         }
         throw new AssertionError("never: " + what, last);
+    }
+
+    /** What a call that blocks in another thread returns once {@code serve} has run, 100 ms later. */
+    static <T> T waits(Callable<T> call, Body serve) throws Exception {
+        FutureTask<T> waiting = new FutureTask<>(call);
+        new Thread(waiting).start();
+        Thread.sleep(100);
+        isTrue(!waiting.isDone());
+        serve.run();
+        return waiting.get(20, TimeUnit.SECONDS);
     }
 
     static void restart() throws Exception {

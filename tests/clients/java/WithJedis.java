@@ -1,10 +1,15 @@
+import static redis.clients.jedis.args.ListDirection.LEFT;
+import static redis.clients.jedis.args.ListDirection.RIGHT;
+
 import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.stream.IntStream;
 import redis.clients.jedis.AbstractTransaction;
 import redis.clients.jedis.ConnectionPoolConfig;
 import redis.clients.jedis.DefaultJedisClientConfig;
+import redis.clients.jedis.GeoCoordinate;
 import redis.clients.jedis.HostAndPort;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisPubSub;
@@ -13,10 +18,16 @@ import redis.clients.jedis.RedisClient;
 import redis.clients.jedis.RedisProtocol;
 import redis.clients.jedis.Response;
 import redis.clients.jedis.ScanIteration;
+import redis.clients.jedis.args.GeoUnit;
 import redis.clients.jedis.csc.CacheConfig;
+import redis.clients.jedis.params.GeoSearchParam;
 import redis.clients.jedis.params.ScanParams;
 import redis.clients.jedis.params.SetParams;
+import redis.clients.jedis.params.ZRangeParams;
+import redis.clients.jedis.resps.GeoRadiusResponse;
 import redis.clients.jedis.resps.ScanResult;
+import redis.clients.jedis.resps.Tuple;
+import redis.clients.jedis.util.KeyValue;
 
 /** An application's use of jedis. */
 final class WithJedis extends Drive {
@@ -107,6 +118,70 @@ final class WithJedis extends Drive {
                 }
             }
         }
+    }
+
+    @Override
+    void collections() throws Exception {
+        try (RedisClient client = connect(4)) {
+            client.flushAll();
+            hash(client);
+            queue(client);
+            leaderboard(client);
+            map(client);
+        }
+    }
+
+    private static void hash(RedisClient client) throws Exception {
+        Map<String, String> user = Map.of("name", "Ann", "city", "Rome", "visits", "5");
+        equal(client.hset("user", user), 3L);
+        equal(client.hgetAll("user"), user);
+        equal(client.hincrBy("user", "visits", 3), 8L);
+        equal(client.hdel("user", "city", "none"), 1L);
+        equal(client.hpexpire("user", 20, "visits", "none"), List.of(1L, -2L));
+        equal(client.httl("user", "name"), List.of(-1L));
+        until("an expired field", () -> client.hgetAll("user").equals(Map.of("name", "Ann")));
+    }
+
+    private static void queue(RedisClient client) throws Exception {
+        equal(client.rpush("queue", "a", "b"), 2L);
+        equal(client.lpop("queue"), "a");
+        equal(client.lrange("queue", 0, -1), List.of("b"));
+        equal(client.lmove("queue", "working", LEFT, RIGHT), "b");
+        Body push = () -> client.rpush("queue", "c");
+        equal(waits(() -> client.blpop(20.0, "none", "queue"), push), KeyValue.of("queue", "c"));
+        equal(waits(() -> client.blmove("queue", "working", LEFT, RIGHT, 20), push), "c");
+        equal(client.lrange("working", 0, -1), List.of("b", "c"));
+        equal(client.blpop(0.1, "queue"), null);
+        equal(client.blmove("queue", "working", LEFT, RIGHT, 0.1), null);
+    }
+
+    private static void leaderboard(RedisClient client) throws Exception {
+        double most = Double.POSITIVE_INFINITY;
+        List<Tuple> everyone = List.of(new Tuple("Bob", 2.0), new Tuple("Ann", 3.75), new Tuple("Cid", most));
+        equal(client.zadd("board", Map.of("Ann", 1.5, "Bob", 2.0, "Cid", most)), 3L);
+        equal(client.zincrby("board", 2.25, "Ann"), 3.75);
+        equal(client.zrangeWithScores("board", 0, -1), everyone);
+        equal(client.zscore("board", "Cid"), most);
+        equal(client.zrevrank("board", "none"), null);
+        equal(client.zrevrankWithScore("board", "Ann"), KeyValue.of(1L, 3.75));
+        var above = ZRangeParams.zrangeByScoreParams(2, most).limit(1, 1);
+        equal(client.zrangeWithScores("board", above), everyone.subList(1, 2));
+        equal(client.zpopmin("board", 2), everyone.subList(0, 2));
+        equal(client.zpopmin("board"), everyone.get(2));
+        var popped = waits(() -> client.bzpopmin(20, "waited"), () -> client.zadd("waited", -0.5, "Eve"));
+        equal(popped, KeyValue.of("waited", new Tuple("Eve", -0.5)));
+        equal(client.bzpopmin(0.1, "waited"), null);
+    }
+
+    private static void map(RedisClient client) {
+        var palermo = new GeoCoordinate(13.361389, 38.115556);
+        var catania = new GeoCoordinate(15.087269, 37.502669);
+        equal(client.geoadd("places", Map.of("Palermo", palermo, "Catania", catania)), 2L);
+        var near = GeoSearchParam.geoSearchParam().fromLonLat(15, 37).byRadius(200, GeoUnit.KM).asc().withDist().withCoord();
+        var found = client.geosearch("places", near);
+        equal(found.stream().map(GeoRadiusResponse::getMemberByString).toList(), List.of("Catania", "Palermo"));
+        equal(found.stream().map(GeoRadiusResponse::getDistance).toList(), List.of(56.4413, 190.4424));
+        equal(found.get(0).getCoordinate(), new GeoCoordinate(15.087267458438873, 37.50266842333162));
     }
 
     @Override

@@ -1,6 +1,14 @@
 import io.lettuce.core.AclSetuserArgs;
 import io.lettuce.core.ClientOptions;
+import io.lettuce.core.GeoArgs;
+import io.lettuce.core.GeoCoordinates;
+import io.lettuce.core.GeoSearch;
+import io.lettuce.core.GeoWithin;
+import io.lettuce.core.KeyValue;
+import io.lettuce.core.LMoveArgs;
 import io.lettuce.core.LettuceFutures;
+import io.lettuce.core.Limit;
+import io.lettuce.core.Range;
 import io.lettuce.core.RedisClient;
 import io.lettuce.core.RedisCommandExecutionException;
 import io.lettuce.core.RedisConnectionException;
@@ -8,6 +16,7 @@ import io.lettuce.core.RedisFuture;
 import io.lettuce.core.RedisURI;
 import io.lettuce.core.ScanArgs;
 import io.lettuce.core.ScanIterator;
+import io.lettuce.core.ScoredValue;
 import io.lettuce.core.SetArgs;
 import io.lettuce.core.TrackingArgs;
 import io.lettuce.core.TransactionResult;
@@ -153,6 +162,71 @@ final class WithLettuce extends Drive {
                 if (!disturbed) equal(replies.stream().toList(), List.of(6L, "6"));
             }
         }
+    }
+
+    @Override
+    void collections() throws Exception {
+        try (var connection = connect(); var waiting = connect()) {
+            RedisCommands<String, String> asks = connection.sync();
+            asks.flushall();
+            hash(asks);
+            queue(asks, waiting.sync());
+            leaderboard(asks, waiting.sync());
+            map(asks);
+        }
+    }
+
+    private static void hash(RedisCommands<String, String> asks) throws Exception {
+        Map<String, String> user = Map.of("name", "Ann", "city", "Rome", "visits", "5");
+        equal(asks.hset("user", user), 3L);
+        equal(asks.hgetall("user"), user);
+        equal(asks.hincrby("user", "visits", 3), 8L);
+        equal(asks.hdel("user", "city", "none"), 1L);
+        equal(asks.hpexpire("user", 20, "visits", "none"), List.of(1L, -2L));
+        equal(asks.httl("user", "name"), List.of(-1L));
+        until("an expired field", () -> asks.hgetall("user").equals(Map.of("name", "Ann")));
+    }
+
+    private static void queue(RedisCommands<String, String> asks, RedisCommands<String, String> waiting) throws Exception {
+        LMoveArgs onward = LMoveArgs.Builder.leftRight();
+        equal(asks.rpush("queue", "a", "b"), 2L);
+        equal(asks.lpop("queue"), "a");
+        equal(asks.lrange("queue", 0, -1), List.of("b"));
+        equal(asks.lmove("queue", "working", onward), "b");
+        Body push = () -> asks.rpush("queue", "c");
+        equal(waits(() -> waiting.blpop(20, "none", "queue"), push), KeyValue.just("queue", "c"));
+        equal(waits(() -> waiting.blmove("queue", "working", onward, 20), push), "c");
+        equal(asks.lrange("working", 0, -1), List.of("b", "c"));
+        equal(waiting.blpop(0.1, "queue"), null);
+        equal(waiting.blmove("queue", "working", onward, 0.1), null);
+    }
+
+    private static void leaderboard(RedisCommands<String, String> asks, RedisCommands<String, String> waiting) throws Exception {
+        double most = Double.POSITIVE_INFINITY;
+        var everyone = List.of(ScoredValue.just(2, "Bob"), ScoredValue.just(3.75, "Ann"), ScoredValue.just(most, "Cid"));
+        equal(asks.zadd("board", 1.5, "Ann", 2.0, "Bob", most, "Cid"), 3L);
+        equal(asks.zincrby("board", 2.25, "Ann"), 3.75);
+        equal(asks.zrangeWithScores("board", 0, -1), everyone);
+        equal(asks.zscore("board", "Cid"), most);
+        equal(asks.zrevrank("board", "none"), null);
+        // In RESP2 it reads the score as a whole number.
+        if (protocol == 3) equal(asks.zrevrankWithScore("board", "Ann"), ScoredValue.just(3.75, 1L));
+        var above = Range.from(Range.Boundary.excluding(2.0), Range.Boundary.unbounded());
+        equal(asks.zrangebyscoreWithScores("board", above, Limit.create(0, 1)), everyone.subList(1, 2));
+        equal(asks.zpopmin("board", 2), everyone.subList(0, 2));
+        equal(asks.zpopmin("board"), everyone.get(2));
+        var popped = waits(() -> waiting.bzpopmin(20, "waited"), () -> asks.zadd("waited", -0.5, "Eve"));
+        equal(popped, KeyValue.just("waited", ScoredValue.just(-0.5, "Eve")));
+        equal(waiting.bzpopmin(0.1, "waited"), null);
+    }
+
+    private static void map(RedisCommands<String, String> asks) {
+        equal(asks.geoadd("places", 13.361389, 38.115556, "Palermo", 15.087269, 37.502669, "Catania"), 2L);
+        var near = GeoSearch.<String>fromCoordinates(15, 37);
+        var within = GeoSearch.byRadius(200, GeoArgs.Unit.km);
+        equal(asks.geosearch("places", near, within, new GeoArgs().asc().withDistance().withCoordinates()), List.of(
+            new GeoWithin<>("Catania", 56.4413, null, GeoCoordinates.create(15.087267458438873, 37.50266842333162)),
+            new GeoWithin<>("Palermo", 190.4424, null, GeoCoordinates.create(13.361389338970184, 38.1155563954963))));
     }
 
     @Override

@@ -1,5 +1,7 @@
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.IntStream;
@@ -8,19 +10,35 @@ import org.redisson.api.BatchOptions;
 import org.redisson.api.RAtomicLong;
 import org.redisson.api.RClientSideCaching;
 import org.redisson.api.RBatch;
+import org.redisson.api.RBlockingDeque;
 import org.redisson.api.RBucket;
+import org.redisson.api.RGeo;
+import org.redisson.api.RMap;
 import org.redisson.api.RPatternTopic;
+import org.redisson.api.RScoredSortedSet;
 import org.redisson.api.RSet;
 import org.redisson.api.RTopic;
 import org.redisson.api.RedissonClient;
+import org.redisson.api.queue.DequeMoveArgs;
+import org.redisson.api.geo.GeoEntry;
+import org.redisson.api.geo.GeoOrder;
+import org.redisson.api.geo.GeoPosition;
+import org.redisson.api.geo.GeoSearchArgs;
+import org.redisson.api.geo.GeoUnit;
 import org.redisson.api.options.ClientSideCachingOptions;
 import org.redisson.api.options.KeysScanOptions;
 import org.redisson.client.codec.ByteArrayCodec;
 import org.redisson.client.codec.StringCodec;
+import org.redisson.client.protocol.ScoredEntry;
 import org.redisson.config.Config;
 import org.redisson.config.Protocol;
 
-/** An application's use of redisson without scripts: its locks and maps are scripts, its transactions have no WATCH. */
+/**
+ * An application's use of redisson without scripts. Its transactions have no WATCH. Scripts are: its locks; of maps put, putIfAbsent,
+ * remove, replace, containsValue, fastReplace and fastPutIfExists; of lists set, fastRemove, indexOf, contains, containsAll and
+ * removeAll, and of queues drainTo and poll of several elements; of scored sorted sets polls without a timeout, addAndGetRank and
+ * addScoreAndGetRank, replace, containsAll and retainAll, and scores and ranks of several members. Its scores are finite.
+ */
 final class WithRedisson extends Drive {
     private static RedissonClient client;
 
@@ -60,7 +78,7 @@ final class WithRedisson extends Drive {
         fails("WRONGTYPE", () -> client.getAtomicLong("s").incrementAndGet());
         RBucket<byte[]> bytes = client.getBucket("bytes", ByteArrayCodec.INSTANCE);
         bytes.set(everyByte());
-        isTrue(java.util.Arrays.equals(bytes.get(), everyByte()));
+        isTrue(Arrays.equals(bytes.get(), everyByte()));
     }
 
     @Override
@@ -85,6 +103,89 @@ final class WithRedisson extends Drive {
     void transactions() {
         equal(increments(BatchOptions.ExecutionMode.IN_MEMORY_ATOMIC, "w", 2), List.of(1L, 2L));
         equal(increments(BatchOptions.ExecutionMode.REDIS_WRITE_ATOMIC, "w", 2), List.of(3L, 4L));
+    }
+
+    @Override
+    void collections() throws Exception {
+        client.getKeys().flushall();
+        hash();
+        queue();
+        leaderboard();
+        map();
+        nothingComes();
+    }
+
+    private static void hash() {
+        RMap<String, String> user = client.getMap("user");
+        Map<String, String> all = Map.of("name", "Ann", "city", "Rome", "visits", "5");
+        user.putAll(all);
+        equal(user.readAllMap(), all);
+        equal(user.getAll(Set.of("name", "none")), Map.of("name", "Ann"));
+        equal(user.fastPut("visits", "8"), false);
+        equal(user.fastPutIfAbsent("visits", "9"), false);
+        equal(user.get("visits"), "8");
+        equal(user.addAndGet("visits", 3), 11);
+        equal(user.fastRemove("city", "none"), 1L);
+        isTrue(user.containsKey("name") && !user.containsKey("city"));
+        equal(user.readAllEntrySet(), Map.of("name", "Ann", "visits", "11").entrySet());
+        equal(user.keySet(), Set.of("name", "visits"));
+        equal(user.size(), 2);
+    }
+
+    private static void queue() throws Exception {
+        RBlockingDeque<String> queue = client.getBlockingDeque("queue");
+        isTrue(queue.addAll(List.of("a", "b")));
+        isTrue(queue.offer("c"));
+        equal(queue.readAll(), List.of("a", "b", "c"));
+        equal(queue.poll(), "a");
+        equal(queue.peek(), "b");
+        equal(queue.pollLastAndOfferFirstTo("working"), "c");
+        equal(queue.move(DequeMoveArgs.pollFirst().addLastTo("working")), "b");
+        Body push = () -> queue.put("d");
+        equal(waits(() -> queue.poll(20, TimeUnit.SECONDS), push), "d");
+        equal(waits(queue::take, push), "d");
+        equal(waits(() -> queue.move(Duration.ofSeconds(20), DequeMoveArgs.pollFirst().addLastTo("working")), push), "d");
+        equal(client.<String>getList("working").readAll(), List.of("c", "b", "d"));
+    }
+
+    private static void leaderboard() throws Exception {
+        RScoredSortedSet<String> board = client.getScoredSortedSet("board");
+        equal(board.addAll(Map.of("Ann", 1.5, "Bob", 2.0, "Cid", 1e300)), 3);
+        isTrue(board.add(-1e-300, "Dan") && !board.addIfAbsent(3, "Ann"));
+        equal(board.addScore("Ann", 2.25), 3.75);
+        equal(board.getScore("Cid"), 1e300);
+        equal(board.rank("none"), null);
+        equal(board.revRank("Ann"), 1);
+        var ranked = board.revRankEntry("Ann");
+        equal(ranked.getRank() + ranked.getScore(), 4.75);
+        equal(board.valueRange(0, -1), List.of("Dan", "Bob", "Ann", "Cid"));
+        var above = board.entryRange(2, false, Double.POSITIVE_INFINITY, true, 0, 1);
+        equal(List.copyOf(above), List.of(new ScoredEntry<>(3.75, "Ann")));
+        equal(List.copyOf(board.entryRange(0, 1)), List.of(new ScoredEntry<>(-1e-300, "Dan"), new ScoredEntry<>(2.0, "Bob")));
+        equal(board.pollFirst(Duration.ofSeconds(20)), "Dan");
+        equal(board.pollFirstFromAny(2, "none"), List.of("Bob", "Ann"));
+        RScoredSortedSet<String> waited = client.getScoredSortedSet("waited");
+        equal(waits(() -> waited.pollFirst(Duration.ofSeconds(20)), () -> waited.add(-0.5, "Eve")), "Eve");
+    }
+
+    private static void map() {
+        RGeo<String> places = client.getGeo("places");
+        equal(places.add(new GeoEntry(13.361389, 38.115556, "Palermo"), new GeoEntry(15.087269, 37.502669, "Catania")), 2L);
+        equal(places.dist("Palermo", "Catania", GeoUnit.KILOMETERS), 166.2742);
+        equal(places.pos("Catania"), Map.of("Catania", new GeoPosition(15.087267458438873, 37.50266842333162)));
+        var near = GeoSearchArgs.from(15, 37).radius(200, GeoUnit.KILOMETERS).order(GeoOrder.ASC);
+        equal(places.search(near), List.of("Catania", "Palermo"));
+        equal(places.searchWithDistance(near), Map.of("Catania", 56.4413, "Palermo", 190.4424));
+    }
+
+    /** Calls that block, all at once: a timeout of less than a second would be none. */
+    private static void nothingComes() throws Exception {
+        Duration second = Duration.ofSeconds(1);
+        RBlockingDeque<String> queue = client.getBlockingDeque("none");
+        var popped = queue.pollAsync(1, TimeUnit.SECONDS);
+        var moved = queue.moveAsync(second, DequeMoveArgs.pollFirst().addLastTo("working"));
+        var polled = client.getScoredSortedSet("none").pollFirstAsync(second);
+        equal(Arrays.asList(popped.get(), moved.get(), polled.get()), Arrays.asList(null, null, null));
     }
 
     @Override

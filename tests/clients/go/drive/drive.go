@@ -78,6 +78,16 @@ func Until(what string, holds func() bool) {
 	panic("never: " + what)
 }
 
+// Waits returns what a call that blocks in another goroutine returns once serve has run, 100 ms later.
+func Waits[T, D any](timeout D, call func(D) (T, error), serve func() error) T {
+	answer := make(chan T, 1)
+	go func() { answer <- Get(call(timeout)) }()
+	time.Sleep(100 * time.Millisecond)
+	Equal(len(answer), 0)
+	Ok(serve())
+	return <-answer
+}
+
 // Restart has the server killed and restarted.
 func Restart() {
 	Ok(os.WriteFile(filepath.Join(control, "restart"), nil, 0o600))

@@ -182,6 +182,6 @@ func startingAgain() {
 func main() {
 	drive.Run("go-redis", []drive.Case{
 		{"names", names}, {"values", values}, {"pools", pools}, {"pipelines", pipelines}, {"transactions", transactions},
-		{"scans", scans}, {"messages", messages}, {"starting_again", startingAgain},
+		{"collections", collections}, {"scans", scans}, {"messages", messages}, {"starting_again", startingAgain},
 	})
 }

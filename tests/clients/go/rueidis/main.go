@@ -213,7 +213,7 @@ func cached() {
 func main() {
 	cases := []drive.Case{
 		{"names", names}, {"values", values}, {"pools", pools}, {"pipelines", pipelines}, {"transactions", transactions},
-		{"scans", scans}, {"messages", messages}, {"starting_again", startingAgain},
+		{"collections", collections}, {"scans", scans}, {"messages", messages}, {"starting_again", startingAgain},
 	}
 	if drive.Protocol == "3" {
 		cases = append(cases, drive.Case{Name: "cached", Run: cached})

@@ -2,11 +2,13 @@
 
 use fred::clients::SubscriberClient;
 use fred::prelude::*;
-use fred::types::RespVersion;
+use fred::types::geo::{GeoPosition, GeoUnit, GeoValue};
+use fred::types::lists::LMoveDirection;
 use fred::types::scan::Scanner;
+use fred::types::{RespVersion, SortOrder};
 use futures_util::{StreamExt, TryStreamExt};
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 use tern_clients::{Drive, every_byte, fails, until};
 
 fn config(drive: &Drive, user: Option<&str>, password: Option<&str>) -> Config {
@@ -108,6 +110,98 @@ async fn transactions(client: &Client, other: &Client) {
     }
 }
 
+/// What a call that blocks on another connection returns once `serve` has run, 100 ms later.
+async fn waits<T>(
+    call: impl Future<Output = FredResult<T>>,
+    serve: impl Future<Output = FredResult<i64>>,
+) -> T {
+    let serve = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        (Instant::now(), serve.await)
+    };
+    let call = async { (call.await, Instant::now()) };
+    let ((answer, answered), (served, result)) = tokio::join!(call, serve);
+    assert!(result.unwrap() > 0 && answered > served);
+    answer.unwrap()
+}
+
+async fn hash(client: &Client) {
+    let user: HashMap<String, String> =
+        [("name", "Ann"), ("city", "Rome"), ("visits", "5")].map(|(f, v)| (f.into(), v.into())).into();
+    assert_eq!(client.hset::<i64, _, _>("user", user.clone()).await.unwrap(), 3);
+    assert_eq!(client.hgetall::<HashMap<String, String>, _>("user").await.unwrap(), user);
+    assert_eq!(client.hincrby::<i64, _, _>("user", "visits", 3).await.unwrap(), 8);
+    assert_eq!(client.hdel::<i64, _, _>("user", vec!["city", "none"]).await.unwrap(), 1);
+    let expires: Vec<i64> = client.hpexpire("user", 20, None, vec!["visits", "none"]).await.unwrap();
+    assert_eq!(expires, [1, -2]);
+    assert_eq!(client.httl::<Vec<i64>, _, _>("user", "name").await.unwrap(), [-1]);
+    until("an expired field", async || client.hlen::<i64, _>("user").await.unwrap() == 1).await;
+    assert_eq!(client.hgetall::<HashMap<String, String>, _>("user").await.unwrap()["name"], "Ann");
+}
+
+const NOTHING: &str = "Request timed out.";
+
+async fn queue(client: &Client, other: &Client) {
+    let (left, right) = (|| LMoveDirection::Left, || LMoveDirection::Right);
+    assert_eq!(client.rpush::<i64, _, _>("queue", vec!["a", "b"]).await.unwrap(), 2);
+    assert_eq!(client.lpop::<String, _>("queue", None).await.unwrap(), "a");
+    assert_eq!(client.lrange::<Vec<String>, _>("queue", 0, -1).await.unwrap(), ["b"]);
+    assert_eq!(client.lmove::<String, _, _>("queue", "working", left(), right()).await.unwrap(), "b");
+    let pops = other.blpop::<(String, String), _>(vec!["none", "queue"], 20.0);
+    assert_eq!(waits(pops, client.rpush("queue", "c")).await, ("queue".into(), "c".into()));
+    let moves = other.blmove::<String, _, _>("queue", "working", left(), right(), 20.0);
+    assert_eq!(waits(moves, client.rpush("queue", "d")).await, "d");
+    assert_eq!(client.lrange::<Vec<String>, _>("working", 0, -1).await.unwrap(), ["b", "d"]);
+    // A nil after the wait becomes fred's own error.
+    fails(NOTHING, other.blpop::<(String, String), _>("queue", 0.1).await);
+    fails(NOTHING, other.blmove::<String, _, _>("queue", "working", left(), right(), 0.1).await);
+}
+
+type Score = (String, f64);
+
+async fn leaderboard(client: &Client, other: &Client) {
+    let scores = vec![(1.5, "Ann"), (2.0, "Bob"), (f64::INFINITY, "Cid")];
+    let everyone = [("Bob", 2.0), ("Ann", 3.75), ("Cid", f64::INFINITY)];
+    let everyone = everyone.map(|(name, score)| (name.to_owned(), score));
+    assert_eq!(client.zadd::<i64, _, _>("board", None, None, false, false, scores).await.unwrap(), 3);
+    assert_eq!(client.zincrby::<f64, _, _>("board", 2.25, "Ann").await.unwrap(), 3.75);
+    let all: Vec<Score> = client.zrange("board", 0, -1, None, false, None, true).await.unwrap();
+    assert_eq!(all, everyone);
+    assert_eq!(client.zscore::<f64, _, _>("board", "Cid").await.unwrap(), f64::INFINITY);
+    assert_eq!(client.zrevrank::<Option<i64>, _, _>("board", "none", false).await.unwrap(), None);
+    assert_eq!(client.zrevrank::<(i64, f64), _, _>("board", "Ann", true).await.unwrap(), (1, 3.75));
+    let above: Vec<Score> = client.zrangebyscore("board", "(2", "+inf", true, Some((0, 1))).await.unwrap();
+    assert_eq!(above, everyone[1..2]);
+    assert_eq!(client.zpopmin::<Vec<Score>, _>("board", Some(2)).await.unwrap(), everyone[..2]);
+    let pops = other.bzpopmin::<(String, String, f64), _>("waited", 20.0);
+    let popped = waits(pops, client.zadd("waited", None, None, false, false, (-0.5, "Eve"))).await;
+    assert_eq!(popped, ("waited".into(), "Eve".into(), -0.5));
+    fails(NOTHING, other.bzpopmin::<(String, String, f64), _>("waited", 0.1).await);
+}
+
+async fn map(client: &Client) {
+    let place = |longitude, latitude| GeoPosition { longitude, latitude };
+    let places = [(place(13.361389, 38.115556), "Palermo"), (place(15.087269, 37.502669), "Catania")];
+    let places = places.map(|(coordinates, name)| GeoValue { coordinates, member: name.into() });
+    assert_eq!(client.geoadd::<i64, _, _>("places", None, false, places.to_vec()).await.unwrap(), 2);
+    let (near, within) = (Some(place(15.0, 37.0)), Some((200.0, GeoUnit::Kilometers)));
+    let order = Some(SortOrder::Asc);
+    let found: Value =
+        client.geosearch("places", None, near, within, None, order, None, true, true, false).await.unwrap();
+    let found = found.into_geo_radius_result(true, true, false).unwrap();
+    let seen: Vec<_> = found.iter().map(|f| (f.member.as_str().unwrap(), f.distance.unwrap())).collect();
+    assert_eq!(seen, [("Catania".into(), 56.4413), ("Palermo".into(), 190.4424)]);
+    assert_eq!(found[0].position, Some(place(15.087267458438873, 37.50266842333162)));
+}
+
+async fn collections(client: &Client, other: &Client) {
+    let () = client.flushall(false).await.unwrap();
+    hash(client).await;
+    queue(client, other).await;
+    leaderboard(client, other).await;
+    map(client).await;
+}
+
 async fn scans(client: &Client) {
     let () = client.flushall(false).await.unwrap();
     for n in 0..500 {
@@ -186,6 +280,8 @@ async fn main() {
     drive.did("pipelines");
     transactions(&client, &usual(&drive).await).await;
     drive.did("transactions");
+    collections(&client, &usual(&drive).await).await;
+    drive.did("collections");
     scans(&client).await;
     drive.did("scans");
     messages(&drive, &client).await;

@@ -4,12 +4,13 @@
 use futures_util::StreamExt;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::caching::CacheConfig;
+use redis::geo::{Coord, RadiusSearchResult, Unit};
 use redis::{
-    AsyncCommands, AsyncConnectionConfig, Client, Commands, Connection, ConnectionAddr, IntoConnectionInfo,
-    ProtocolVersion,
+    AsyncCommands, AsyncConnectionConfig, Client, Commands, Connection, ConnectionAddr, Direction,
+    ExpireOption, IntoConnectionInfo, ProtocolVersion,
 };
 use redis::{RedisConnectionInfo, RedisResult, pipe};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tern_clients::{Drive, every_byte, fails, until};
 
@@ -97,6 +98,96 @@ fn transactions(con: &mut Connection, other: &mut Connection) {
         pipe.set("w", seen.unwrap_or(0) + 1).ignore().incr("w", 1).get("w").query(con)
     });
     assert_eq!((done.unwrap(), tries), ((7, "7".to_owned()), 2));
+}
+
+/// What a call that blocks on another connection returns once `serve` has run, 100 ms later.
+fn waits<T: Send + 'static>(
+    mut other: Connection,
+    call: impl FnOnce(&mut Connection) -> RedisResult<T> + Send + 'static,
+    serve: impl FnOnce() -> RedisResult<()>,
+) -> T {
+    let waiting = std::thread::spawn(move || call(&mut other).unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiting.is_finished());
+    serve().unwrap();
+    waiting.join().unwrap()
+}
+
+fn hash(con: &mut Connection) {
+    let all = [("name", "Ann"), ("city", "Rome"), ("visits", "5")];
+    let () = con.hset_multiple("user", &all).unwrap();
+    let user: HashMap<String, String> = con.hgetall("user").unwrap();
+    assert_eq!(user, all.map(|(field, value)| (field.to_owned(), value.to_owned())).into());
+    assert_eq!(con.hincr::<_, _, _, i64>("user", "visits", 3).unwrap(), 8);
+    assert_eq!(con.hdel::<_, _, i64>("user", &["city", "none"]).unwrap(), 1);
+    let expires: Vec<i64> = con.hpexpire("user", 20, ExpireOption::NONE, &["visits", "none"]).unwrap();
+    assert_eq!(expires, [1, -2]);
+    assert_eq!(con.httl::<_, _, Vec<i64>>("user", "name").unwrap(), [-1]);
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(con.hgetall::<_, Vec<(String, String)>>("user").unwrap(), [("name".into(), "Ann".into())]);
+}
+
+fn queue(drive: &Drive, con: &mut Connection) {
+    let other = || usual(drive).get_connection().unwrap();
+    let (left, right) = (|| Direction::Left, || Direction::Right);
+    assert_eq!(con.rpush::<_, _, i64>("queue", &["a", "b"]).unwrap(), 2);
+    assert_eq!(con.lpop::<_, String>("queue", None).unwrap(), "a");
+    assert_eq!(con.lrange::<_, Vec<String>>("queue", 0, -1).unwrap(), ["b"]);
+    assert_eq!(con.lmove::<_, _, String>("queue", "working", left(), right()).unwrap(), "b");
+    let pops = move |other: &mut Connection| other.blpop::<_, (String, String)>(&["none", "queue"], 20.0);
+    let popped = waits(other(), pops, || con.rpush("queue", "c"));
+    assert_eq!(popped, ("queue".into(), "c".into()));
+    let moves = move |other: &mut Connection| other.blmove("queue", "working", left(), right(), 20.0);
+    let moved: String = waits(other(), moves, || con.rpush("queue", "d"));
+    assert_eq!(moved, "d");
+    assert_eq!(con.lrange::<_, Vec<String>>("working", 0, -1).unwrap(), ["b", "d"]);
+    assert_eq!(con.blpop::<_, Option<(String, String)>>("queue", 0.1).unwrap(), None);
+    let nothing: Option<String> = con.blmove("queue", "working", left(), right(), 0.1).unwrap();
+    assert_eq!(nothing, None);
+}
+
+type Score = (String, f64);
+
+fn leaderboard(drive: &Drive, con: &mut Connection) {
+    let scores = [(1.5, "Ann"), (2.0, "Bob"), (f64::INFINITY, "Cid")];
+    let everyone = [("Bob", 2.0), ("Ann", 3.75), ("Cid", f64::INFINITY)];
+    let everyone = everyone.map(|(name, score)| (name.to_owned(), score));
+    assert_eq!(con.zadd_multiple::<_, _, _, i64>("board", &scores).unwrap(), 3);
+    assert_eq!(con.zincr::<_, _, _, f64>("board", "Ann", 2.25).unwrap(), 3.75);
+    assert_eq!(con.zrange_withscores::<_, Vec<Score>>("board", 0, -1).unwrap(), everyone);
+    assert_eq!(con.zscore::<_, _, f64>("board", "Cid").unwrap(), f64::INFINITY);
+    assert_eq!(con.zrevrank::<_, _, Option<i64>>("board", "none").unwrap(), None);
+    let ranked: (i64, f64) =
+        redis::cmd("ZREVRANK").arg("board").arg("Ann").arg("WITHSCORE").query(con).unwrap();
+    assert_eq!(ranked, (1, 3.75));
+    let above: Vec<Score> = con.zrangebyscore_limit_withscores("board", "(2", "+inf", 0, 1).unwrap();
+    assert_eq!(above, everyone[1..2]);
+    assert_eq!(con.zpopmin::<_, Vec<Score>>("board", 2).unwrap(), everyone[..2]);
+    let pops = |other: &mut Connection| other.bzpopmin::<_, (String, String, f64)>("waited", 20.0);
+    let popped = waits(usual(drive).get_connection().unwrap(), pops, || con.zadd("waited", "Eve", -0.5));
+    assert_eq!(popped, ("waited".into(), "Eve".into(), -0.5));
+    assert_eq!(con.bzpopmin::<_, Option<(String, String, f64)>>("waited", 0.1).unwrap(), None);
+}
+
+fn map(con: &mut Connection) {
+    let (palermo, catania) = (Coord::lon_lat(13.361389, 38.115556), Coord::lon_lat(15.087269, 37.502669));
+    let places = [(palermo, "Palermo"), (catania, "Catania")];
+    assert_eq!(con.geo_add::<_, _, i64>("places", &places).unwrap(), 2);
+    assert_eq!(con.geo_dist::<_, _, _, f64>("places", "Palermo", "Catania", Unit::Kilometers), Ok(166.2742));
+    let mut near = redis::cmd("GEOSEARCH");
+    near.arg("places").arg("FROMLONLAT").arg(Coord::lon_lat(15, 37)).arg("BYRADIUS").arg(200).arg("km");
+    let found: Vec<RadiusSearchResult> = near.arg("ASC").arg("WITHDIST").arg("WITHCOORD").query(con).unwrap();
+    let distances: Vec<_> = found.iter().map(|place| (&*place.name, place.dist.unwrap())).collect();
+    assert_eq!(distances, [("Catania", 56.4413), ("Palermo", 190.4424)]);
+    assert_eq!(found[0].coord, Some(Coord::lon_lat(15.087267458438873, 37.50266842333162)));
+}
+
+fn collections(drive: &Drive, con: &mut Connection) {
+    let () = con.flushall().unwrap();
+    hash(con);
+    queue(drive, con);
+    leaderboard(drive, con);
+    map(con);
 }
 
 fn scans(con: &mut Connection) {
@@ -189,6 +280,8 @@ fn main() {
     drive.did("pipelines");
     transactions(&mut con, &mut usual(&drive).get_connection().unwrap());
     drive.did("transactions");
+    collections(&drive, &mut con);
+    drive.did("collections");
     scans(&mut con);
     drive.did("scans");
     messages(&drive, &mut con);
