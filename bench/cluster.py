@@ -27,14 +27,14 @@ from compare import Server, free_port, processor, start, version
 
 # Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member), what is there before.
 FILL = ["-t", "set", "-r", "100000", "-n", "100000", "-P", "16"]
-BOARD = ["-r", "100000", "-n", "300000", "-P", "16", "zadd", "board", "__rand_int__", "player:__rand_int__"]
+BOARD = ["-c", "4", "-r", "200000", "-n", "6000", "zadd", "board", *["__rand_int__", "player:__rand_int__"] * 100]
 CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
     ("SET", ["-t", "set", "-r", "100000"], None),
     ("INCR one key", ["incr", "hot:counter"], None),
     ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
-    ("ZINCRBY one leaderboard", ["-r", "100000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
-    ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
+    ("ZINCRBY one leaderboard", ["-r", "200000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
+    ("ZRANK", ["-r", "200000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
@@ -108,7 +108,7 @@ def measure(servers, case, pipeline, a):
     requests = a.requests * (4 if pipeline > 1 else 1)
     with without_errors(*servers):
         if fill:
-            output(["redis-benchmark", "-p", str(servers[0].port), "-c", "50", "-q", *fill])
+            output(["redis-benchmark", "-p", str(servers[0].port), "-c", "50", "-q", *fill], 300)
         before = counters(servers)
         figures = load(servers, args, pipeline, requests, a.clients)
         after = counters(servers)
