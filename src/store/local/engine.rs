@@ -385,7 +385,9 @@ impl Engine {
             return Ok(false);
         }
         let begun = self.db.set_options(&[("disable_auto_compactions", "false")]);
-        begun.map(|()| true).map_err(rocksdb::Error::into_string)
+        begun.map_err(rocksdb::Error::into_string)?;
+        self.stall.begins_to_compact();
+        Ok(true)
     }
 
     /// Advice to the operator if a due compaction has no room on the disk.

@@ -3,7 +3,8 @@
 //! A writer that waits inside RocksDB occupies the position of the current writer. RocksDB's own recovery
 //! from a full disk needs that position to flush the memtables for which the writer waits: neither continues,
 //! even after space is freed. So no writer waits inside: RocksDB rejects a write that would have to wait
-//! (`no_slowdown`), and it is retried later. RocksDB's options disable its own slowdown of writers; they are
+//! (`no_slowdown`), and it is retried later. Nor does a flush wait inside, which RocksDB does if one more table would stop
+//! writers: on a full disk that is for ever, and nobody is told. RocksDB's options disable its own slowdown of writers; they are
 //! slowed down here instead, from the same thresholds on, to the rate that RocksDB begins with.
 
 use super::room;
@@ -46,6 +47,8 @@ pub(super) struct Stall {
     is_slow: AtomicBool,
     /// The number of background errors that writers have survived.
     errors: AtomicU64,
+    /// Tables are compacted. Until then their number stops nobody.
+    compacts: AtomicBool,
 }
 
 impl Stall {
@@ -53,10 +56,10 @@ impl Stall {
         let mut at_once = WriteOptions::default();
         at_once.set_no_slowdown(true);
         at_once.disable_wal(true);
-        let (tables, errors) = Default::default();
+        let (tables, errors, compacts) = Default::default();
         // A directory that was just opened may be full of tables.
         let (is_near, is_slow) = (AtomicBool::new(true), AtomicBool::new(false));
-        Stall { at_once, tables, is_near, is_slow, errors }
+        Stall { at_once, tables, is_near, is_slow, errors, compacts }
     }
 
     /// Writes a batch once RocksDB accepts it.
@@ -82,12 +85,23 @@ impl Stall {
         self.is_near.load(Ordering::Relaxed)
     }
 
-    /// Waits until RocksDB accepts writes. Fails if it does not for a long time and its background work has
+    /// From now on tables are compacted.
+    pub(super) fn begins_to_compact(&self) {
+        self.compacts.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether RocksDB has stopped writers, or would with one more table.
+    fn is_stopped(&self, db: &DB) -> bool {
+        let is_full = || self.compacts.load(Ordering::Relaxed) && fresh_tables(db) + 1 >= STOP_TABLES;
+        number(db, property::IS_WRITE_STOPPED) > 0 || is_full()
+    }
+
+    /// Waits until RocksDB accepts writes and another table. Fails if it does not for a long time and its background work has
     /// failed: given room, RocksDB retries that on its own, and reopening the database would only start it
     /// again.
     pub(super) fn wait(&self, db: &DB) -> Result<(), String> {
         for polls in 0.. {
-            if number(db, property::IS_WRITE_STOPPED) == 0 {
+            if !self.is_stopped(db) {
                 break;
             }
             if polls >= PATIENCE
@@ -102,9 +116,8 @@ impl Stall {
 
     /// Why RocksDB accepts no writes, if its background work has failed.
     pub(super) fn trouble(&self, db: &DB) -> Option<String> {
-        let is_stopped = number(db, property::IS_WRITE_STOPPED) > 0;
         let has_failed = number(db, property::BACKGROUND_ERRORS) > self.errors.load(Ordering::Relaxed);
-        (is_stopped && has_failed).then(|| room::missing(db).unwrap_or_else(|| MEMORY_FULL.into()))
+        (has_failed && self.is_stopped(db)).then(|| room::missing(db).unwrap_or_else(|| MEMORY_FULL.into()))
     }
 
     /// Called after a write; `tables` is RocksDB's current version number of memtables and tables.
@@ -113,8 +126,7 @@ impl Stall {
             return;
         }
         let waiting = number(db, property::NUM_IMMUTABLE_MEM_TABLE);
-        let fresh = db.property_value(property::num_files_at_level(0)).ok().flatten();
-        let fresh = fresh.and_then(|n| n.parse::<u64>().ok()).unwrap_or(STOP_TABLES);
+        let fresh = fresh_tables(db);
         let debt = number(db, property::ESTIMATE_PENDING_COMPACTION_BYTES);
         let is_slow = fresh >= SLOW_TABLES || debt >= SLOW_BYTES;
         // RocksDB also stops writers if it owes much more compaction.
@@ -122,6 +134,12 @@ impl Stall {
         self.is_slow.store(is_slow, Ordering::Relaxed);
         self.errors.store(number(db, property::BACKGROUND_ERRORS), Ordering::Relaxed);
     }
+}
+
+/// The number of tables that were not compacted.
+fn fresh_tables(db: &DB) -> u64 {
+    let fresh = db.property_value(property::num_files_at_level(0)).ok().flatten();
+    fresh.and_then(|n| n.parse().ok()).unwrap_or_default()
 }
 
 /// How long a write of `bytes` is delayed while writers are slowed down.
@@ -171,5 +189,28 @@ mod tests {
             seen[1] |= stall.is_slow.load(Ordering::Relaxed);
         }
         assert_eq!(seen, [true; 2]);
+    }
+
+    /// Hazard: a flush waits inside RocksDB for a compaction that has no room, and no writer is ever answered.
+    #[test]
+    fn nobody_flushes_a_table_that_would_stop_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_disable_auto_compactions(true);
+        set_options(&mut options);
+        let (db, stall) = (DB::open(&options, dir.path()).unwrap(), Stall::new());
+        for n in 1..STOP_TABLES {
+            assert!(!stall.is_stopped(&db), "{n}");
+            db.put(n.to_be_bytes(), b"x").unwrap();
+            db.flush().unwrap();
+        }
+        assert_eq!(fresh_tables(&db), STOP_TABLES - 1);
+        assert!(!stall.is_stopped(&db), "as long as nothing is compacted");
+        stall.begins_to_compact();
+        assert!(stall.is_stopped(&db));
+        assert_eq!(stall.trouble(&db), None, "compaction may do it");
+        db.compact_range::<&[u8], &[u8]>(None, None);
+        assert!(!stall.is_stopped(&db));
     }
 }
