@@ -24,7 +24,7 @@ import time
 from checked import in_turn, output, without_errors
 
 # The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
-# Keys and members are drawn from 100 000 where there is an -r.
+# Keys and members are drawn from 100 000 where there is an -r, but for ZPOPMIN, which uses many up.
 KEYS = ["-t", "set", "-r", "100000", "-n", "200000", "-P", "16"]
 MEMBERS = ["-t", "sadd", "-r", "100000", "-n", "200000", "-P", "16"]
 FIELDS = ["-t", "hset", "-r", "100000", "-n", "200000", "-P", "16"]

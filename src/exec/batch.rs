@@ -81,8 +81,8 @@ impl<'a> Batch<'a> {
 
     /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
     /// cache: the records of all keys, the idempotency records of all ids, and the state of the named members
-    /// and fields in their sets and hashes. The number of round trips does not depend on the number of units, unless they name very
-    /// many keys. Failures surface when a handler reads.
+    /// and fields in their sets, hashes and sorted sets. The number of round trips does not depend on the number of
+    /// units, unless they name very many keys. Failures surface when a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();

@@ -23,7 +23,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const MOST: usize = 1024;
 /// The longest key, in bytes, at which a gap begins or ends.
 const LONGEST: usize = 512;
-
 /// Rows that are cut while one lock is held, so that readers do not wait long.
 const CUT: usize = 512;
 /// Rows of recent commits that are kept, and the number of commits for which they are, once a gap was not recorded
@@ -35,7 +34,7 @@ const WANTED: u32 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     known: RwLock<Known>,
-    /// The number of gaps. Without any, no lock is taken.
+    /// The number of gaps. Without any, readers take no lock.
     len: AtomicUsize,
 }
 
