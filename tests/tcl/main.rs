@@ -70,8 +70,8 @@ const UNITS: [(&str, usize); 36] = [
 
 /// Text replaced once. Some units mark their first server as not external without need; if a skipped test
 /// would have prepared the next one, the edit does that; and a test that relies on one thread reading its
-/// connections in the order of their requests waits for the reply to the first.
-const EDITS: [(&str, &str, &str); 15] = [
+/// connections in the order of their requests waits until the first was served.
+const EDITS: [(&str, &str, &str); 16] = [
     ("unit/acl", "external:skip", ""),
     ("unit/acl-v2", "external:skip", ""),
     ("unit/auth", "external:skip", ""),
@@ -101,6 +101,8 @@ const EDITS: [(&str, &str, &str); 15] = [
         "r rpush list1{t} foo\n\n      assert_equal {foo} [r lrange list1{t} 0 -1]",
         "r rpush list1{t} foo\n after 500\n assert_equal {foo} [r lrange list1{t} 0 -1]",
     ),
+    // The client that sent first need not be the one that waits first.
+    ("unit/type/list", BOTH_WAIT.0, BOTH_WAIT.1),
     ("unit/sort", "\"set-max-intset-entries\" 32", ""),
     ("unit/keyspace", "test {MOVE basic usage} {", "test {MOVE basic usage} {\n r flushdb\n"),
 ];
@@ -117,6 +119,11 @@ const EDITS_ON_A_CLUSTER: [(&str, &str, &str); 1] = [(
     "$rd_sg INCR key1\n after 1000\n set inv_msg [r PING]\n set ping_reply",
 )];
 
+const BOTH_WAIT: (&str, &str) = (
+    "$rd1 brpoplpush blist{t} target1{t} 0\n        $rd2 brpoplpush blist{t} target2{t} 0\n",
+    "$rd1 brpoplpush blist{t} target1{t} 0\n wait_for_blocked_clients_count 1\n \
+     $rd2 brpoplpush blist{t} target2{t} 0\n wait_for_blocked_clients_count 2\n",
+);
 const UNSUBSCRIBED: &str = "unsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
 const PUNSUBSCRIBED: &str = "punsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";
 const SUNSUBSCRIBED: &str = "sunsubscribe $rd1\n $rd1 read\n $rd1 read\n $rd1 read\n assert_equal 0";

@@ -38,13 +38,12 @@ impl Outcome {
                 _ => {}
             }
         }
-        if !ended || text.contains("[TIMEOUT]") {
-            outcome.failed.push("it did not end in time".to_owned());
+        let (before, timeout) = text.split_once("[TIMEOUT]").unwrap_or((&text, ""));
+        if !ended || !timeout.is_empty() {
+            outcome.failed.push(format!("it did not end in time, after {}", last_lines(before)));
         }
         if !text.contains("The End") {
-            let last: Vec<&str> = text.lines().rev().take(LAST).collect();
-            let last: Vec<&str> = last.into_iter().rev().collect();
-            outcome.failed.push(format!("it did not come to its end: {}", last.join("\n  ")));
+            outcome.failed.push(format!("it did not come to its end: {}", last_lines(&text)));
         }
         outcome.text = text;
         outcome
@@ -59,6 +58,11 @@ impl Outcome {
     pub fn failures<'o>(&'o self, unit: &'o str) -> impl Iterator<Item = String> + 'o {
         self.failed.iter().map(move |failure| format!("{unit}: {failure}"))
     }
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(LAST)..).unwrap_or_default().join("\n  ")
 }
 
 fn without_colours(said: &str) -> String {
@@ -83,5 +87,8 @@ fn outcomes_are_read() {
         "{:?}",
         outcome.failed[1]
     );
-    assert_eq!(Outcome::read("\t\tThe End", false).failed, ["it did not end in time"]);
+    let stuck = ["it did not end in time, after [ok]: GET"];
+    assert_eq!(Outcome::read("[ok]: GET\n[TIMEOUT]: state\nThe End\n", true).failed, stuck);
+    let endless = ["it did not end in time, after The End"];
+    assert_eq!(Outcome::read("The End", false).failed, endless);
 }
