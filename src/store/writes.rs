@@ -7,7 +7,8 @@
 
 use crate::env::Rng;
 use crate::error::{StoreError, StoreResult};
-use crate::store::{MAX_TRANSACTION, STAMP, Version};
+use crate::store::emptied::Emptied;
+use crate::store::{MAX_TRANSACTION, STAMP, Version, key_after};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -78,6 +79,7 @@ pub(super) struct Writes {
     /// Rows whose keys become known at commit.
     pub(super) stamped: Vec<Stamped>,
     filter: Filter,
+    emptied: Emptied,
     size: usize,
 }
 
@@ -259,8 +261,28 @@ impl Writes {
         self.put_op(key, Op { hash, effect, conflict, kept: conflict });
     }
 
+    /// The part of `begin..end` that a read has to look at; the rest of it has no rows.
+    pub(super) fn trimmed(&self, begin: &Bytes, end: &Bytes, reverse: bool) -> (Bytes, Bytes) {
+        self.emptied.trimmed(begin, end, reverse)
+    }
+
+    /// A read of `begin..end` found its first row at `first`, or none.
+    pub(super) fn begins_at(&mut self, begin: &Bytes, end: &Bytes, first: Option<Bytes>, reverse: bool) {
+        let (begin, end) = match first {
+            Some(first) if reverse => (key_after(&first).into(), end.clone()),
+            Some(first) => (begin.clone(), first),
+            None => (begin.clone(), end.clone()),
+        };
+        if begin < end && self.between(&begin, &end).nth(Emptied::LONG - 1).is_some() {
+            self.emptied.add(begin, end);
+        }
+    }
+
     fn put_op(&mut self, key: Bytes, op: Op) {
         use std::collections::btree_map::Entry;
+        if !matches!(op.effect, Effect::Clear) {
+            self.emptied.cut(&key);
+        }
         self.filter.insert(op.hash);
         match self.ops.entry(key) {
             Entry::Vacant(slot) => {
@@ -311,7 +333,7 @@ pub(super) fn apply_all(mut value: Option<Bytes>, ops: &[(AtomicKind, Bytes)]) -
     value
 }
 
-/// Disjoint ranges in order, none adjacent to the next.
+/// Disjoint ranges in order; none that is inserted stays adjacent to another.
 #[derive(Debug, Default)]
 pub(super) struct Ranges(BTreeMap<Bytes, Bytes>);
 
@@ -337,6 +359,23 @@ impl Ranges {
         }
         self.0.insert(begin, end);
     }
+    /// Takes `key` out, right behind which is `after`.
+    pub(super) fn cut(&mut self, key: &Bytes, after: impl FnOnce() -> Bytes) {
+        let Some((begin, end)) = self.covering(key).map(|(b, e)| (b.clone(), e.clone())) else { return };
+        let after = after();
+        self.0.remove(&begin);
+        if begin < *key {
+            self.0.insert(begin, key.clone());
+        }
+        if after < end {
+            self.0.insert(after, end);
+        }
+    }
+    /// Where the range begins that the keys right before `end` lie in.
+    pub(super) fn before(&self, end: &[u8]) -> Option<&Bytes> {
+        let (b, e) = self.0.range::<[u8], _>((Included(&[][..]), Excluded(end))).next_back()?;
+        (*end <= e[..]).then_some(b)
+    }
     /// The range that `key` lies in.
     pub(super) fn covering(&self, key: &[u8]) -> Option<(&Bytes, &Bytes)> {
         let (b, e) = self.0.range::<[u8], _>((Included(&[][..]), Included(key))).next_back()?;
@@ -359,5 +398,26 @@ mod tests {
         assert_eq!(unseeded(&key(1)), unseeded(&key(2)));
         let hashes: BTreeSet<u64> = (0..1000).map(|n| hash(&key(n))).collect();
         assert_eq!(hashes.len(), 1000);
+    }
+
+    #[test]
+    fn a_read_begins_behind_what_its_transaction_took() {
+        let key = |n: u8| Bytes::from(vec![b'q', n]);
+        let mut writes = Writes::default();
+        let trimmed = |writes: &Writes, reverse| writes.trimmed(&key(0), &key(100), reverse);
+        let take = |writes: &mut Writes, n, reverse| {
+            writes.clear_bulk(key(n)).unwrap();
+            let (begin, end) = trimmed(writes, reverse);
+            writes.begins_at(&begin, &end, Some(key(if reverse { n - 1 } else { n + 1 })), reverse);
+        };
+        (0..20).for_each(|n| take(&mut writes, n, false));
+        (80..100).rev().for_each(|n| take(&mut writes, n, true));
+        assert!(trimmed(&writes, false).0 >= key(16));
+        assert!(trimmed(&writes, true).1 <= key(84));
+        // A row that comes back is seen, and so is one right before the end.
+        writes.set(key(5), Bytes::new(), true).unwrap();
+        writes.atomic(key(99), AtomicKind::Add, Bytes::from_static(&[1])).unwrap();
+        assert_eq!(trimmed(&writes, false), (key(5), key(100)));
+        assert_eq!(trimmed(&writes, true), (key(0), key_after(&key(99)).into()));
     }
 }

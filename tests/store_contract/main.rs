@@ -16,6 +16,7 @@ mod fdb_cluster;
 
 mod faulty;
 mod kill;
+mod queues;
 mod random;
 
 mod ranges;

@@ -38,7 +38,12 @@ impl FdbTx {
             bounds: Bounds::new(options),
             pairs: Pairs::default(),
         };
-        self.collect(whole.clone(), &mut out).await?;
+        let (begin, end) = self.state.lock().writes.trimmed(&whole.0, &whole.1, options.reverse);
+        if begin < end {
+            self.collect((begin.clone(), end.clone()), &mut out).await?;
+            let first = out.pairs.pairs.first().map(|(key, _)| self.core.stored(key));
+            self.state.lock().writes.begins_at(&begin, &end, first, options.reverse);
+        }
         let Collector { pairs, .. } = out;
         if read == Read::Serializable {
             let last = pairs.pairs.last().filter(|_| pairs.more).map(|(key, _)| self.core.stored(key));

@@ -18,20 +18,27 @@ use std::collections::btree_map::Range;
 /// Returns the pairs in `begin..end` (stored keys, `begin < end`), with user keys.
 pub(super) fn scan(
     view: &SnapshotView,
-    writes: Option<&Writes>,
-    begin: &[u8],
-    end: &[u8],
+    writes: Option<&mut Writes>,
+    begin: &Bytes,
+    end: &Bytes,
     options: RangeOptions,
 ) -> StoreResult<Pairs> {
+    let reverse = options.reverse;
     let mut out = Collector { options, bytes: 0, pairs: Pairs::default() };
-    let mut rows = view.rows(begin, end, options.reverse);
-    match writes {
-        None => copy(&mut rows, &mut out),
-        Some(writes) => {
-            merge(&mut rows, writes, Own::new(writes.between(begin, end), options.reverse), &mut out)
-        }
+    let Some(writes) = writes else {
+        let mut rows = view.rows(begin, end, reverse);
+        copy(&mut rows, &mut out);
+        rows.status().map_err(read_error)?;
+        return Ok(out.pairs);
+    };
+    let (begin, end) = writes.trimmed(begin, end, reverse);
+    if begin < end {
+        let mut rows = view.rows(&begin, &end, reverse);
+        merge(&mut rows, writes, Own::new(writes.between(&begin, &end), reverse), &mut out);
+        rows.status().map_err(read_error)?;
+        let first = out.pairs.pairs.first().map(|(key, _)| layout::stored(key));
+        writes.begins_at(&begin, &end, first, reverse);
     }
-    rows.status().map_err(read_error)?;
     Ok(out.pairs)
 }
 

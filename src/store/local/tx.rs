@@ -210,7 +210,7 @@ impl LocalTx {
         }
         let (b, e) = (stored(begin), stored(end));
         let pairs = if self.overlaid.load(Ordering::Acquire) {
-            scan::scan(view, Some(&self.state.lock().writes), &b, &e, options)?
+            scan::scan(view, Some(&mut self.state.lock().writes), &b, &e, options)?
         } else {
             scan::scan(view, None, &b, &e, options)?
         };
