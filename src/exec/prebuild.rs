@@ -35,6 +35,8 @@ use std::collections::{HashMap, HashSet};
 const LEASE_MS: u64 = 60_000;
 /// Attempts at building from keys that others change meanwhile.
 const MAX_ATTEMPTS: usize = 10;
+/// Attempts at building from what takes longer to read than a transaction may last: it may have been a busy moment.
+const MAX_TOO_OLD: usize = 2;
 /// Bytes that interning a unit's members may write in its own transaction.
 const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
@@ -207,13 +209,18 @@ async fn prebuild_call(
         prebuild_strings(server, prefix, call, prebuilt).await?;
     }
     let Some(result) = outgrows::large_result(call.row, &call.argv) else { return Ok(()) };
-    for _ in 0..if parts.results { MAX_ATTEMPTS } else { 0 } {
+    if !parts.results {
+        return Ok(());
+    }
+    let mut too_old = 0;
+    for _ in 0..MAX_ATTEMPTS {
         match prebuild_result(server, catalog, prefix, result, prebuilt).await {
-            Err(Error::Store(StoreError::Conflict | StoreError::TooOld)) => {}
+            Err(Error::Store(StoreError::Conflict)) => {}
+            Err(Error::Store(StoreError::TooOld)) if too_old + 1 < MAX_TOO_OLD => too_old += 1,
             built => return built.map(|built| prebuilt.extend(built.map(Prebuilt::Result))),
         }
     }
-    if parts.results { Err(StoreError::Conflict.into()) } else { Ok(()) }
+    Err(StoreError::Conflict.into())
 }
 
 async fn prebuild_result(

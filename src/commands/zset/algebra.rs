@@ -257,7 +257,8 @@ async fn combine(
     light(reads.saturating_mul(super::ROW))?;
     let mut sources = sources.into_iter();
     let Some(first) = sources.next() else { return Ok(HashMap::new()) };
-    let mut found: HashMap<Bytes, f64> = HashMap::new();
+    // With room for all: a table that grows is hashed again as a whole, and others wait for that.
+    let mut found: HashMap<Bytes, f64> = HashMap::with_capacity(usize::try_from(reads).unwrap_or_default());
     for (member, score) in first.source.all(s).await? {
         let score = number(score * first.weight);
         found.insert(member, asked.aggregate.of_many(score, score, first.times - 1));

@@ -22,12 +22,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// Segments with fewer keys are merged with their neighbours before a range read searches them.
 const SEGMENT: usize = 1024;
+/// Keys that one pruning looks at, and twice as many as were written since the last one.
+const PRUNED: usize = if cfg!(test) { 100 } else { 8192 };
 
 /// See the module.
 pub(super) struct Conflicts {
     floor: Version,
     points: HashMap<u64, Version, BuildHasherDefault<Identity>>,
     segments: VecDeque<Segment>,
+    /// Keys of segments that can no longer matter, whose points are still to be looked at.
+    stale: Vec<Written>,
+    /// Keys that were archived since the last pruning.
+    added: usize,
     ranges: Steps,
     metadata: Version,
 }
@@ -44,8 +50,15 @@ pub(super) type Written = (Bytes, u64, Version);
 impl Conflicts {
     /// An empty table: nothing below `floor` can be checked.
     pub(super) fn new(floor: Version) -> Self {
-        let ranges = Steps::default();
-        Conflicts { floor, points: HashMap::default(), segments: VecDeque::new(), ranges, metadata: 0 }
+        Conflicts {
+            floor,
+            points: HashMap::default(),
+            segments: VecDeque::new(),
+            stale: Vec::new(),
+            added: 0,
+            ranges: Steps::default(),
+            metadata: 0,
+        }
     }
 
     /// Checks whether anything in `reads` was written after `version`. The caller checks range reads against
@@ -91,6 +104,7 @@ impl Conflicts {
 
     /// Adds the written keys of a finished batch, for range reads.
     pub(super) fn archive(&mut self, keys: Vec<Written>, newest: Version) {
+        self.added += keys.len();
         if !keys.is_empty() {
             self.segments.push_back(Segment { newest, sorted: false, keys });
         }
@@ -101,15 +115,23 @@ impl Conflicts {
         version >= self.floor
     }
 
-    /// Drops entries that can no longer matter: every live transaction reads `floor` or later.
+    /// Drops entries that can no longer matter: every live transaction reads `floor` or later. Not all at once: when a
+    /// transaction ends that had kept millions, commits would wait for that. But more than come.
     pub(super) fn prune(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
-        while self.segments.front().is_some_and(|s| s.newest <= floor) {
-            for (_, hash, _) in self.segments.pop_front().into_iter().flat_map(|s| s.keys) {
-                if self.points.get(&hash).is_some_and(|v| *v <= floor) {
-                    self.points.remove(&hash);
+        let mut left = PRUNED + 2 * std::mem::take(&mut self.added);
+        while left > 0 {
+            let Some((_, hash, _)) = self.stale.pop() else {
+                if self.segments.front().is_none_or(|segment| segment.newest > floor) {
+                    break;
                 }
+                self.stale = self.segments.pop_front().map(|segment| segment.keys).unwrap_or_default();
+                continue;
+            };
+            if self.points.get(&hash).is_some_and(|v| *v <= floor) {
+                self.points.remove(&hash);
             }
+            left -= 1;
         }
         self.ranges.prune(floor);
     }
@@ -188,5 +210,31 @@ mod tests {
         assert_eq!(table.check(&point, 29), Err(StoreError::TooOld));
         table.prune(40);
         assert!(table.points.is_empty() && table.segments.is_empty());
+    }
+
+    /// Hazard: a transaction that has read for seconds ends, and the next commit drops all that it had kept.
+    #[test]
+    fn what_was_kept_long_is_dropped_in_pieces() {
+        let mut table = Conflicts::new(10);
+        let write = |table: &mut Conflicts, version: u64, keys: u64| {
+            let keys = (0..keys).map(|n| Bytes::copy_from_slice(&(version << 32 | n).to_be_bytes()));
+            let keys: Vec<Written> = keys.map(|key| (key.clone(), layout::hash(&key), version)).collect();
+            let mut writes = Writes::default();
+            keys.iter().for_each(|(key, ..)| assert!(writes.set(key.clone(), Bytes::new(), true).is_ok()));
+            table.note(&writes, version);
+            table.archive(keys, version);
+        };
+        (11..=20).for_each(|version| write(&mut table, version, 300));
+        table.prune(10);
+        assert_eq!(table.points.len(), 3000);
+        let mut before = 3000;
+        for version in 21..=60 {
+            write(&mut table, version, 10);
+            table.prune(20);
+            let now = table.points.len();
+            assert!(now + PRUNED + 10 >= before, "{before} -> {now}");
+            before = now;
+        }
+        assert_eq!((table.points.len(), table.segments.len(), table.stale.len()), (400, 40, 0));
     }
 }
