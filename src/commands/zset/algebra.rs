@@ -189,6 +189,8 @@ struct Weighed<'a> {
 
 /// Members that are looked up at once.
 const AT_ONCE: usize = 1024;
+/// Members for which there is room from the start. Not for more: a client may name one large set many times.
+const ROOM: u64 = 2 << 20;
 /// Keys that are opened at once.
 const KEYS_AT_ONCE: usize = 64;
 /// Sums that are made without a pause.
@@ -257,8 +259,8 @@ async fn combine(
     light(reads.saturating_mul(super::ROW))?;
     let mut sources = sources.into_iter();
     let Some(first) = sources.next() else { return Ok(HashMap::new()) };
-    // With room for all: a table that grows is hashed again as a whole, and others wait for that.
-    let mut found: HashMap<Bytes, f64> = HashMap::with_capacity(usize::try_from(reads).unwrap_or_default());
+    // A table that grows is hashed again as a whole, and others wait for that.
+    let mut found: HashMap<Bytes, f64> = HashMap::with_capacity(reads.min(ROOM) as usize);
     for (member, score) in first.source.all(s).await? {
         let score = number(score * first.weight);
         found.insert(member, asked.aggregate.of_many(score, score, first.times - 1));

@@ -116,7 +116,7 @@ impl Conflicts {
     }
 
     /// Drops entries that can no longer matter: every live transaction reads `floor` or later. Not all at once: when a
-    /// transaction ends that had kept millions, commits would wait for that. But more than come.
+    /// transaction ends that had kept millions, commits would wait for that. But more than are added, to catch up.
     pub(super) fn prune(&mut self, floor: Version) {
         self.floor = self.floor.max(floor);
         let mut left = PRUNED + 2 * std::mem::take(&mut self.added);
