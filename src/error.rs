@@ -105,6 +105,8 @@ pub enum Error {
     /// runs it where nothing queues behind it. Only returned if the call's context says that it runs in a
     /// lane.
     TooHeavy,
+    /// A reply to the client of a call that may have written: its writes are not kept.
+    Undone(ReplyError),
 }
 
 impl From<StoreError> for Error {
@@ -123,7 +125,7 @@ impl Error {
     /// The error line for the client. Called once no retry is left.
     pub fn into_reply(self) -> ReplyError {
         match self {
-            Error::Reply(e) => e,
+            Error::Reply(e) | Error::Undone(e) => e,
             Error::TooHeavy => {
                 ReplyError::new("ERR internal error: a heavy command was not moved out of its lane")
             }

@@ -11,7 +11,7 @@ use rig::units::pace;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tern::server::acl::{Reason, Refusal};
+use tern::server::acl::{Context, Reason, Refusal};
 use tern::server::reply::Reply;
 use tern::telemetry::slowlog::SlowCommand;
 
@@ -136,7 +136,7 @@ async fn long_logs_are_shown_and_cleared() {
         id: 0,
         count: 1,
         reason: Reason::Key,
-        in_multi: false,
+        context: Context::TopLevel,
         object: Bytes::from(n.to_string()),
         user: Bytes::from_static(b"bob"),
         created: n,

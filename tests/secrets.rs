@@ -57,7 +57,16 @@ const LINES: &[&str] = &[
     "DELIFEQ k $A",
     "DIGEST k",
     "DUMP k",
+    "EVAL return(redis.call('get','k')) 0",
+    "EVAL return(redis.pcall('get',KEYS[1])) 1 k",
+    "EVAL return(redis.call('set','k','x','get')) 0",
+    "EVALSHA e0e1f9fabfc9d4800c877a703b823ac0578ff8db 1 k",
+    "EVALSHA_RO e0e1f9fabfc9d4800c877a703b823ac0578ff8db 1 k",
+    "EVAL_RO return(redis.call('sort_ro','s','by','*','get','k')) 0",
     "EXISTS k",
+    "FCALL reads 0",
+    "FCALL reads 1 k",
+    "FCALL_RO reads 0",
     "EXPIRE k 100",
     "EXPIRE k 100 GT",
     "EXPIREAT k 9999999999",
@@ -270,11 +279,17 @@ const REVEALED_BY_REDIS: &[&str] = &[
     "ZREMRANGEBYSCORE z 41 41",
 ];
 
+/// A library with a function that reads.
+const READS: &str = "#!lua name=reads
+    redis.register_function{ function_name = 'reads', flags = { 'no-writes' },
+        callback = function() return redis.call('get', 'k') end }";
+
 #[test]
 fn a_write_only_user_learns_no_value() {
     let server = tern(&["--appendfsync", "no", "--enable-debug-command", "yes"]);
     let mut admin = server.client();
     admin.line("ACL SETUSER bob on >pw %W~* +@all");
+    admin.run(&["FUNCTION", "LOAD", READS]);
     admin.line("SET k 41");
     let digest = text(&admin.line("DIGEST k"));
     let mut revealed = Vec::new();

@@ -344,3 +344,23 @@ fn a_long_exec_acts_on_the_server_once() {
     );
     assert!(replies[4].int().unwrap() > 0, "the length must not be read after the reset");
 }
+
+/// As in Redis: each reply is in the protocol that held when it was made.
+#[test]
+fn hello_in_an_exec_changes_the_replies_behind_it() {
+    let server = tern(&["--appendfsync", "no"]);
+    let mut client = server.client();
+    client.line("ZADD z 1.5 a");
+    client.line("MULTI");
+    for line in ["ZSCORE z a", "HELLO 3", "ZSCORE z a", "ZSCORE z b", "HELLO 2", "ZSCORE z a"] {
+        assert_eq!(client.line(line).bytes(), Some(&b"QUEUED"[..]), "{line}");
+    }
+    let replies = client.line("EXEC");
+    let [first, hello, second, missing, again, last] = replies.items().unwrap() else {
+        panic!("{replies:?}")
+    };
+    assert!(matches!(hello, Value::Map(_)) && matches!(again, Value::Array(_)), "{replies:?}");
+    assert!(matches!(first, Value::Bulk(_)) && matches!(last, Value::Bulk(_)), "{replies:?}");
+    assert!(matches!(second, Value::Double(_)) && matches!(missing, Value::Nil(b'_')), "{replies:?}");
+    assert!(matches!(client.line("ZSCORE z a"), Value::Bulk(_)));
+}

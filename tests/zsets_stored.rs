@@ -4,10 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod rig;
+#[path = "support/mod.rs"]
+mod support;
 
 use bytes::Bytes;
 use rig::{Rig, units};
+use std::collections::BTreeMap;
 use std::time::Duration;
+use support::rng::Rng;
 use tern::exec::Unit;
 use tern::server::reply::Reply;
 
@@ -85,5 +89,81 @@ async fn a_result_is_of_the_version_at_which_it_appears() {
     assert_eq!(stored, [Reply::Int(2 * HALF as i64)], "after {changes} changes");
     assert!(changes > 1, "{changes} changes");
     assert_eq!(rig.line("ZSCORE d member:000000000").await, Reply::Double(before));
+    rig.assert_sound().await;
+}
+
+/// Sources by their number of members: small and large ones are combined in different ways.
+const SIZES: [usize; 6] = [20, 90, 400, 3_000, 11_000, 14_000];
+/// Names of members. Every source has some of them.
+const NAMES: usize = 16_000;
+
+/// The sorted sets z0, z1, ... and, of the same sizes, the sets s0, s1, ..., and what they hold.
+async fn of_all_sizes(rig: &mut Rig, rng: &mut Rng) -> Vec<(String, BTreeMap<usize, f64>)> {
+    let mut all = Vec::new();
+    for (n, size) in SIZES.into_iter().enumerate() {
+        let mut drawn = || rng.below(NAMES);
+        let members: BTreeMap<usize, f64> = (0..size).map(|at| (drawn(), (at % 7) as f64)).collect();
+        for (key, is_scored) in [(format!("z{n}"), true), (format!("s{n}"), false)] {
+            for part in members.iter().collect::<Vec<_>>().chunks(5_000) {
+                let mut line = format!("{} {key}", if is_scored { "ZADD" } else { "SADD" });
+                for (name, score) in part {
+                    line += &if is_scored { format!(" {score} m{name}") } else { format!(" m{name}") };
+                }
+                assert_eq!(rig.line(&line).await, Reply::Int(part.len() as i64));
+            }
+            let counted = members.iter().map(|(name, score)| (*name, if is_scored { *score } else { 1.0 }));
+            all.push((key, counted.collect()));
+        }
+    }
+    all
+}
+
+/// What Redis makes of the sources.
+fn combined(op: &str, sources: &[&BTreeMap<usize, f64>], weights: &[f64]) -> BTreeMap<usize, f64> {
+    let mut made: BTreeMap<usize, f64> = BTreeMap::new();
+    for name in 0..NAMES {
+        let found: Vec<Option<f64>> =
+            sources.iter().zip(weights).map(|(source, weight)| Some(source.get(&name)? * weight)).collect();
+        let score: f64 = found.iter().flatten().sum();
+        let stays = match op {
+            "UNION" => found.iter().any(Option::is_some),
+            "INTER" => found.iter().all(Option::is_some),
+            _ => found[0].is_some() && found[1..].iter().all(Option::is_none),
+        };
+        if stays {
+            made.insert(name, score);
+        }
+    }
+    made
+}
+
+/// Hazard: sources that are read as a whole and those whose members are looked up give different answers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sources_of_all_sizes_are_combined_as_a_model_says() {
+    let (mut rig, mut rng) = (Rig::new().await, Rng::new(Rng::any_seed()));
+    let all = of_all_sizes(&mut rig, &mut rng).await;
+    for _ in 0..60 {
+        let chosen: Vec<_> = (0..2 + rng.below(2)).map(|_| rng.below(all.len())).collect();
+        let op = rng.pick(&["UNION", "INTER", "DIFF"]);
+        let weights: Vec<f64> =
+            chosen.iter().map(|_| if op == "DIFF" { 1.0 } else { 1.0 + rng.below(3) as f64 }).collect();
+        let (keys, sources): (Vec<_>, Vec<_>) =
+            chosen.iter().map(|n| (all[*n].0.as_str(), &all[*n].1)).unzip();
+        let made = combined(op, &sources, &weights);
+        let named = format!("{} {}", keys.len(), keys.join(" "));
+        let weighed = weights.iter().fold(" WEIGHTS".to_owned(), |line, weight| format!("{line} {weight}"));
+        let line = format!("Z{op}STORE made {named}{}", if op == "DIFF" { "" } else { &weighed });
+        assert_eq!(int(&mut rig, &line).await, made.len() as i64, "{line}");
+        if op == "INTER" {
+            let limit = 1 + rng.below(2 * made.len() + 1);
+            assert_eq!(int(&mut rig, &format!("ZINTERCARD {named}")).await, made.len() as i64, "{line}");
+            let limited = int(&mut rig, &format!("ZINTERCARD {named} LIMIT {limit}")).await;
+            assert_eq!(limited, made.len().min(limit) as i64, "{line}, limit {limit}");
+        }
+        let some: Vec<usize> = (0..500).map(|_| rng.below(NAMES)).collect();
+        let asked = some.iter().fold("ZMSCORE made".to_owned(), |line, name| format!("{line} m{name}"));
+        let scores = some.iter().map(|name| made.get(name).map_or(Reply::Nil, |score| Reply::Double(*score)));
+        assert_eq!(rig.line(&asked).await, Reply::Array(scores.collect()), "{line}");
+    }
     rig.assert_sound().await;
 }

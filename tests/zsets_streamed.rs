@@ -119,6 +119,12 @@ fn names_of_one_score_are_streamed_in_both_directions() {
     reader.send("ZRANGE names 0 9000 WITHSCORES");
     let found = reader.strings('*');
     assert!(found.len() == 2 * 9001 && found.chunks(2).all(|pair| pair[1] == b"-0"));
+    // The other zero is no change, in one call or two.
+    assert_eq!(client.line("ZADD names CH 0 new -0 new 0 other").int(), Some(2));
+    assert_eq!(client.line("ZADD names CH -0 other").int(), Some(0));
+    for name in ["new", "other"] {
+        assert_eq!(client.line(&format!("ZSCORE names {name}")).bytes(), Some(&b"0"[..]));
+    }
 }
 
 #[test]

@@ -59,11 +59,33 @@ pub enum SessionOp {
     Unsubscribe(SubscriptionKind),
 }
 
+/// How a command names its script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Named {
+    /// By its text.
+    Text,
+    /// By the digest of its text.
+    Digest,
+    /// It is a function, by its name.
+    Function,
+}
+
+/// How a command names its script, and what this may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScriptOp {
+    /// What the command has of it.
+    pub(crate) named: Named,
+    /// It may not write.
+    pub(crate) reads_only: bool,
+}
+
 /// The code that runs a row.
 #[derive(Clone, Copy)]
 pub enum Run {
     /// A function on a transaction.
     Handler(Handler),
+    /// A script, in the transaction that the command runs in.
+    Script(ScriptOp),
     /// The session.
     Session(SessionOp),
     /// Refused by design, with this error.

@@ -30,5 +30,4 @@ mod string;
 pub(crate) mod transactions;
 pub(crate) mod zset;
 
-/// The version of Redis whose behaviour clients can expect, as reported by HELLO and INFO.
-pub const REDIS_VERSION: &str = "7.4.0";
+pub use crate::spec::REDIS_VERSION;

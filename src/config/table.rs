@@ -66,6 +66,7 @@ impl Opt {
 
 /// Older names of options, which Redis also still accepts and shows.
 const OLDER_NAMES: &[(&str, &str)] = &[
+    ("lua-time-limit", "busy-reply-threshold"),
     ("hash-max-ziplist-entries", "hash-max-listpack-entries"),
     ("hash-max-ziplist-value", "hash-max-listpack-value"),
     ("list-max-ziplist-size", "list-max-listpack-size"),
@@ -313,6 +314,11 @@ section "Data" "";
     list_compress_depth: i64 = "list-compress-depth" "0" Runtime Int(0, INT);
     /// The longest HyperLogLog in Redis' sparse form, in bytes; a longer one becomes dense.
     hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
+
+section "Scripts" "";
+    /// Milliseconds after which a script is ended and its writes are undone; 0 for no limit. Redis would answer all others
+    /// with BUSY from then on. `lua-time-limit` is the older name.
+    busy_reply_threshold: u64 = "busy-reply-threshold" "5000" Runtime Int(0, i64::MAX);
 
 section "Monitoring" "";
     /// The log level: `debug`, `verbose`, `notice`, `warning` or `nothing`.

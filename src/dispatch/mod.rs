@@ -6,7 +6,9 @@
 
 mod call;
 pub(crate) mod gate;
+mod noted;
 mod runner;
 
 pub use call::Call;
+pub(crate) use noted::{Level, Noted};
 pub(crate) use runner::{PANICKED, Runner};

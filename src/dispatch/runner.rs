@@ -1,6 +1,6 @@
 //! Runs calls inside one transaction.
 
-use super::Call;
+use super::{Call, Noted};
 use crate::commands::args::Args;
 use crate::commands::binding::Run;
 use crate::commands::cx::Cx;
@@ -40,6 +40,8 @@ pub(crate) struct Runner<'a> {
     /// Keys that the calls looked up.
     pub(crate) lookups: LookupTally,
     memo: Memo,
+    /// What the scripts of the unit have called, a script after the other.
+    pub(crate) noted: Vec<Noted>,
     /// Messages to publish once the transaction has committed.
     pub(crate) outbox: Outbox,
     /// False while a unit runs whose replies are kept under an id.
@@ -50,6 +52,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) only_read: bool,
     /// Whether a call that turns out to be heavy is refused, because others queue behind it.
     pub(crate) in_lane: bool,
+    /// It has nothing of a lane but its limits: a script may hold its thread.
+    pub(crate) is_aside: bool,
 }
 
 impl<'a> Runner<'a> {
@@ -73,11 +77,13 @@ impl<'a> Runner<'a> {
             rng,
             lookups: LookupTally::default(),
             memo: Memo::default(),
+            noted: Vec::new(),
             outbox,
             may_stream: true,
             may_prebuild: false,
             only_read: false,
             in_lane: false,
+            is_aside: false,
         }
     }
 

@@ -31,7 +31,7 @@
 use super::batch::{Batch, Halt};
 use super::deadline::Deadline;
 use super::prebuild::{self, Prebuilds};
-use super::unit::{Done, Job};
+use super::unit::{Beside, Done, Job};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
@@ -44,7 +44,6 @@ use crate::store::{Read, Tx, key_after};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes that a batch may write before no further unit joins it.
 const MAX_BATCH_BYTES: usize = 1 << 20;
@@ -98,8 +97,8 @@ pub(super) struct Attempts {
     server: Arc<Server>,
     slot: Slot,
     rng: Rng,
-    /// The queue for units that turn out to be heavy; only a lane has one.
-    heavy: Option<UnboundedSender<Job>>,
+    /// The queues for units that turn out to be heavy; only a lane has them.
+    beside: Option<Beside>,
     /// What was prebuilt for the current heavy job.
     prebuilds: Prebuilds,
     /// Whether large results are prebuilt too.
@@ -125,7 +124,7 @@ impl Attempts {
             server,
             slot,
             rng,
-            heavy: None,
+            beside: None,
             prebuilds,
             with_results: false,
             made: 0,
@@ -136,9 +135,9 @@ impl Attempts {
         }
     }
 
-    /// Makes this the loop of a lane, which passes heavy jobs on to `queue`.
-    pub(super) fn passing_on(self, queue: UnboundedSender<Job>) -> Self {
-        Attempts { heavy: Some(queue), ..self }
+    /// Makes this the loop of a lane, which passes heavy jobs on.
+    pub(super) fn passing_on(self, beside: Beside) -> Self {
+        Attempts { beside: Some(beside), ..self }
     }
 
     /// Runs all jobs and answers them.
@@ -228,7 +227,7 @@ impl Attempts {
             return true;
         }
         let space = &self.server.space;
-        self.fence = match self.heavy {
+        self.fence = match self.beside {
             Some(_) => space.try_fence(keys, written),
             None => Some(space.fence(keys, written).await),
         };
@@ -341,8 +340,8 @@ impl Attempts {
     /// before it in vain, so that no job runs in vain more than once.
     fn pass_on(&self, jobs: &mut VecDeque<Job>) -> usize {
         let at = jobs.iter().position(|job| job.forced.is_heavy);
-        if let (Some(heavy), Some(job)) = (&self.heavy, at.and_then(|at| jobs.remove(at))) {
-            let _ = heavy.send(job); // refused: the server is stopping
+        if let (Some(beside), Some(job)) = (&self.beside, at.and_then(|at| jobs.remove(at))) {
+            beside.send(job);
         }
         at.filter(|at| *at > 0).unwrap_or(jobs.len())
     }
@@ -383,7 +382,7 @@ impl Attempts {
         }
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // An attempt that may have been applied is resolved here, not passed on.
-        batch.runner.in_lane = self.heavy.is_some() && open.is_empty();
+        batch.runner.in_lane = self.beside.is_some() && open.is_empty();
         if self.server.store.prefers_prefetch() && self.prebuilds.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }

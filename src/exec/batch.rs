@@ -2,15 +2,18 @@
 
 use super::Watched;
 use super::prebuild::Prebuilds;
-use super::unit::{Done, Forced, Job, Unit};
+use super::unit::{Done, Forced, Job, Unit, runs_script};
+use crate::commands::binding::{Named, Run};
+use crate::commands::registry::run_of;
 use crate::commands::zset::ahead;
 use crate::dispatch::Call;
-use crate::dispatch::{PANICKED, Runner};
+use crate::dispatch::{Noted, PANICKED, Runner};
 use crate::env::Rng;
 use crate::error::{Error, StoreError};
 use crate::keyspace::catalog::Catalog;
 use crate::keyspace::cluster::messages::Message;
 use crate::keyspace::dictionary::backpressure;
+use crate::keyspace::keys::scripts::{LibraryRow, ScriptRow};
 use crate::keyspace::keys::{IdempotencyName, root};
 use crate::lifecycle::watched;
 use crate::server::reply::Reply;
@@ -106,6 +109,11 @@ impl<'a> Batch<'a> {
                     zsets.entry((unit.client.db, *key)).or_default().extend(ranked);
                 }
                 rows.extend(keys.into_iter().map(|k| db.record(k)));
+                match run_of(call.row) {
+                    Run::Script(op) if op.named == Named::Function => rows.insert(LibraryRow::Epoch.key()),
+                    Run::Script(_) => rows.insert(ScriptRow::Epoch.key()),
+                    _ => false,
+                };
             }
         }
         if rows.len() > 1 || !sets.is_empty() || !hashes.is_empty() || !zsets.is_empty() {
@@ -164,12 +172,17 @@ impl<'a> Batch<'a> {
         }
         let mut client = job.unit.client.clone();
         let replies = self.run_unit(&job.unit, &mut client, &mut job.forced, prebuilds).await?;
-        Ok(Done::new(client, replies, self.take_lookups()))
+        Ok(Done::new(client, replies, self.take_lookups()).noting(self.take_noted()))
     }
 
     /// Takes the lookups of the units that ran since the last call.
     pub(super) fn take_lookups(&mut self) -> Lookups {
         self.runner.lookups.take()
+    }
+
+    /// Takes what the scripts of the units that ran since the last call have called.
+    pub(super) fn take_noted(&mut self) -> Vec<Noted> {
+        std::mem::take(&mut self.runner.noted)
     }
 
     /// The number of messages that the units have queued so far.
@@ -205,7 +218,7 @@ impl<'a> Batch<'a> {
             let marks = || (self.runner.lookups.seen(), self.runner.outbox.len());
             let before = if in_lane { marks() } else { Default::default() };
             let reply = match forced.reply_of(n, client) {
-                Some(reply) => reply,
+                Some(reply) => self.without_running(call, reply),
                 None => match self.call_once(call, client, prebuilds.get(n).map_or(&[], Vec::as_slice)).await
                 {
                     Some(Ok(reply)) => {
@@ -215,9 +228,7 @@ impl<'a> Batch<'a> {
                         reply
                     }
                     Some(Err(Error::Reply(e))) => Reply::Error(e),
-                    // This call and the rest come back as a unit of their own, which counts their lookups and
-                    // messages.
-                    Some(Err(Error::TooHeavy)) if n > 0 && !unit.exec && forced.may_end_before(n) => {
+                    Some(Err(Error::TooHeavy)) if comes_back(unit, n, call, forced) => {
                         self.runner.lookups.back_to(before.0);
                         self.runner.outbox.back_to(before.1);
                         break;
@@ -328,9 +339,15 @@ pub(super) fn ends_attempt(e: &StoreError) -> bool {
 fn halt(e: Error) -> Halt {
     match e {
         Error::Store(e) => Halt::Store(e),
-        Error::Reply(e) => Halt::Store(StoreError::Corrupt(e.0.into_owned())),
+        Error::Reply(e) | Error::Undone(e) => Halt::Store(StoreError::Corrupt(e.0.into_owned())),
         Error::TooHeavy => Halt::TooHeavy,
     }
+}
+
+/// Whether call `n`, which is too heavy for the lane, and the rest come back as a unit of their own, which counts their
+/// lookups and messages. A script may have written before a call of its own was too heavy.
+fn comes_back(unit: &Unit, n: usize, call: &Call, forced: &Forced) -> bool {
+    n > 0 && !unit.exec && forced.may_end_before(n) && !runs_script(call)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::attempt::{Attempts, Slot};
 use super::lane::Lane;
-use super::unit::{Done, Unit};
+use super::unit::{Beside, Done, Unit, runs_script};
 use super::{reads, slow, tracked};
+use crate::dispatch::{Call, Noted};
 use crate::server::Server;
 use crate::server::monitor;
 use crate::server::reply::Reply;
@@ -11,14 +12,17 @@ use crate::telemetry::Outcome;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The number of heavy units that run concurrently.
+/// The number of heavy units that run concurrently, and of units with scripts that have left their lanes. Scripts decide
+/// themselves how long they run, so nothing else waits for them.
 const HEAVY_SLOTS: usize = 8;
+const SCRIPT_SLOTS: usize = 8;
 
 /// Runs units.
 pub struct Executor {
     pub(super) server: Arc<Server>,
     lanes: Vec<Lane>,
     heavy: Lane,
+    scripts: Lane,
     /// The queue of read-only units, which share transactions.
     reads: Option<Lane>,
 }
@@ -28,11 +32,15 @@ impl Executor {
     pub fn new(server: Arc<Server>) -> Self {
         let (lanes, clock) = (server.config.get().lane_count(), &server.env.clock);
         let attempts = |n: usize| Attempts::new(server.clone(), Slot::new(server.space.fresh.instance(), n));
-        let heavy = Lane::spawn(clock, (lanes..lanes + HEAVY_SLOTS).map(attempts).collect());
-        let lane = |n: usize| Lane::spawn(clock, vec![attempts(n).passing_on(heavy.queue())]);
+        let mut slots = lanes..;
+        let mut beside = |n: usize| Lane::spawn(clock, slots.by_ref().take(n).map(attempts).collect());
+        let (heavy, scripts) = (beside(HEAVY_SLOTS), beside(SCRIPT_SLOTS));
+        let queues = || Beside { heavy: heavy.queue(), scripts: scripts.queue() };
+        let lane = |n: usize| Lane::spawn(clock, vec![attempts(n).passing_on(queues())]);
         Executor {
             lanes: (0..lanes).map(lane).collect(),
             heavy,
+            scripts,
             reads: server.store.prefers_prefetch().then(|| Lane::of_reads(server.clone())),
             server: server.clone(),
         }
@@ -73,7 +81,13 @@ impl Executor {
         }
         if is_shown && self.server.monitors.is_on() {
             let replies = done.replies.iter().flatten();
-            let ran = done.ran.iter().zip(replies).map(|(c, reply)| (c.row, c.argv.as_slice(), reply));
+            let mut scripts = done.noted.iter();
+            let ran = done.ran.iter().zip(replies).map(|(c, reply)| monitor::Ran {
+                row: c.row,
+                argv: &c.argv,
+                reply,
+                called: noted_of(c, &mut scripts).map(Noted::shown).unwrap_or_default(),
+            });
             monitor::feed(&self.server, &done.client, db, ran);
         }
         self.server.space.backpressure.wait(done.made).await;
@@ -84,10 +98,15 @@ impl Executor {
         let telemetry = &self.server.telemetry;
         let tracked = self.server.config.get().latency_tracking;
         telemetry.on_lookups(done.lookups);
+        done.noted.iter().for_each(|noted| noted.publish(&self.server));
+        let mut scripts = done.noted.iter();
         for (call, reply) in done.ran.iter().zip(done.replies.iter().flatten()) {
+            let noted = noted_of(call, &mut scripts);
             let outcome = match reply {
                 Reply::Error(e) => {
-                    telemetry.error(e.code());
+                    if !noted.is_some_and(|noted| noted.error_is_counted) {
+                        telemetry.error(e.code());
+                    }
                     Outcome::Failed
                 }
                 _ => Outcome::Done,
@@ -102,7 +121,8 @@ impl Executor {
     async fn route(&self, unit: Unit, mut since: Duration) -> Done {
         let published_by_store = self.server.space.bus.is_shared() && unit.publishes();
         if !unit.writes() && !published_by_store {
-            let together = !unit.is_heavy() && !unit.is_about_the_server();
+            // A script may hold its thread.
+            let together = !unit.is_heavy() && !unit.is_about_the_server() && !unit.has_script();
             return match self.reads.as_ref().filter(|_| together) {
                 Some(lane) => lane.run(unit, since).await,
                 None => reads::run(&self.server, unit, since, None).await,
@@ -112,7 +132,9 @@ impl Executor {
             // Waiting is not time in which the store was silent.
             since = self.server.env.clock.monotonic();
         }
-        let lane = if unit.is_heavy() {
+        let lane = if unit.is_heavy() && unit.has_script() {
+            &self.scripts
+        } else if unit.is_heavy() {
             &self.heavy
         } else {
             let n = unit.first_hash() as usize % self.lanes.len();
@@ -120,4 +142,9 @@ impl Executor {
         };
         lane.run(unit, since).await
     }
+}
+
+/// What the script that a call runs has called. `scripts`: those of the unit that come next.
+fn noted_of<'a>(call: &Call, scripts: &mut impl Iterator<Item = &'a Noted>) -> Option<&'a Noted> {
+    if runs_script(call) { scripts.next() } else { None }
 }

@@ -8,10 +8,13 @@
 
 use super::batch::{Batch, Halt, ends_attempt};
 use super::prebuild::Prebuilds;
-use super::unit::{Done, Forced, Unit};
+use super::unit::{Done, Forced, Unit, runs_script};
+use crate::commands::binding::Run;
+use crate::commands::registry::run_of;
 use crate::commands::transactions::idempotent::{IdempotentRequest, KeptAnswer};
-use crate::dispatch::Call;
+use crate::dispatch::{Call, Noted};
 use crate::error::{Error, Result, StoreError};
+use crate::script;
 use crate::server::ClientState;
 use crate::server::reply::Reply;
 use crate::server::reply_codec::{encode, encode_array};
@@ -19,6 +22,27 @@ use crate::types::prebuilt::Prebuilt;
 use bytes::Bytes;
 
 impl Batch<'_> {
+    /// The reply of a call that does not run: its script, if it is one, has called nothing.
+    pub(super) fn without_running(&mut self, call: &Call, reply: Reply) -> Reply {
+        if runs_script(call) {
+            self.runner.noted.push(Noted::default());
+        }
+        reply
+    }
+
+    /// Runs a call or its script, ignoring its id.
+    async fn run_call(
+        &mut self,
+        call: &Call,
+        client: &mut ClientState,
+        prebuilt: &[Prebuilt],
+    ) -> Option<Result<Reply>> {
+        match run_of(call.row) {
+            Run::Script(op) => script::run(&mut self.runner, op, call, client).await,
+            _ => self.runner.call(call, client, prebuilt).await,
+        }
+    }
+
     /// Runs a call, once if it has an id. None if the handler panicked: then nothing is kept.
     pub(super) async fn call_once(
         &mut self,
@@ -26,7 +50,7 @@ impl Batch<'_> {
         client: &mut ClientState,
         prebuilt: &[Prebuilt],
     ) -> Option<Result<Reply>> {
-        let Some(id) = &call.id else { return self.runner.call(call, client, prebuilt).await };
+        let Some(id) = &call.id else { return self.run_call(call, client, prebuilt).await };
         let secret = match self.runner.server.space.secret().await {
             Ok(secret) => secret,
             Err(e) => return Some(Err(e.into())),
@@ -35,10 +59,13 @@ impl Batch<'_> {
         let settings = self.runner.server.config.get().clone();
         match request.recall(self.runner.tx, &settings).await {
             Ok(None) => {}
-            Ok(Some(known)) => return Some(Ok(self.repeat(known, client))),
+            Ok(Some(known)) => {
+                let reply = self.repeat(known, client);
+                return Some(Ok(self.without_running(call, reply)));
+            }
             Err(e) => return Some(Err(e)),
         }
-        let reply = match self.runner.call(call, client, prebuilt).await? {
+        let reply = match self.run_call(call, client, prebuilt).await? {
             Ok(reply) => reply,
             Err(Error::Reply(e)) => Reply::Error(e),
             failed => return Some(failed),
@@ -85,7 +112,7 @@ impl Batch<'_> {
             None => Ok(()),
         };
         match kept {
-            Ok(()) => Ok(Done::new(client, replies, self.take_lookups())),
+            Ok(()) => Ok(Done::new(client, replies, self.take_lookups()).noting(self.take_noted())),
             // It may fit into a transaction of its own.
             Err(Error::Store(e @ StoreError::TooLarge)) => Err(e.into()),
             Err(e) => {

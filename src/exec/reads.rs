@@ -12,6 +12,7 @@ use super::deadline::Deadline;
 use super::group_commit::GroupCommit;
 use super::prebuild::Prebuilds;
 use super::unit::{Done, Forced, Job, Unit};
+use crate::dispatch::Noted;
 use crate::error::StoreError;
 use crate::keyspace::cluster::messages::Message;
 use crate::server::reply::Reply;
@@ -20,7 +21,7 @@ use crate::telemetry::counters::Lookups;
 use futures_util::future::join_all;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, mpsc};
 
 /// The most shared transactions whose first reads are in flight.
 const OPENING: usize = 3;
@@ -69,23 +70,31 @@ pub(super) async fn run(
     let mut forced = Forced::default();
     let deadline = if unit.is_about_the_server() { Deadline::for_the_server } else { Deadline::new };
     let mut deadline = deadline(server, since);
+    let mut place = if unit.has_script() { Some(Place::short(server, &mut deadline).await) } else { None };
     loop {
         let mut client = unit.client.clone();
         let result = match first.take() {
             Some(Ok(mut shared)) => run_in(&mut shared, &unit, &mut client, &mut forced).await,
             Some(Err(halt)) => Err(halt),
-            None => attempt(server, &unit, &mut client, &mut forced, &mut deadline).await,
+            None => {
+                let is_short = place.as_ref().is_some_and(|place| place.is_short);
+                attempt(server, &unit, is_short, &mut client, &mut forced, &mut deadline).await
+            }
         };
         match result {
-            Ok((replies, lookups, published)) => {
+            Ok((replies, lookups, noted, published)) => {
                 publish(server, published).await;
-                return Done::new(client, replies, lookups).answering(unit);
+                return Done::new(client, replies, lookups).noting(noted).answering(unit);
             }
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) => {
                 if let Err(e) = deadline.on_error(server, e).await {
                     return without_store(server, unit, forced, deadline, e).await;
                 }
+            }
+            Err(Halt::TooHeavy) if place.take().is_some_and(|place| place.is_short) => {
+                forced.is_heavy = true;
+                place = Some(Place::long(server, &mut deadline).await);
             }
             // Only a commit can be forgotten, and nothing queues behind a read.
             Err(Halt::Forgotten | Halt::TooHeavy) => return failed(unit, StoreError::TooOld),
@@ -109,20 +118,51 @@ async fn without_store(
         let nowhere = server.space.catalog.last().without_databases();
         let mut batch = Batch::with_catalog(server, &tx, server.env.rng(), nowhere);
         let mut client = unit.client.clone();
-        if let Ok((replies, lookups, published)) = run_in(&mut batch, &unit, &mut client, &mut forced).await {
+        if let Ok((replies, lookups, noted, published)) =
+            run_in(&mut batch, &unit, &mut client, &mut forced).await
+        {
             publish(server, published).await;
-            return Done::new(client, replies, lookups).answering(unit);
+            return Done::new(client, replies, lookups).noting(noted).answering(unit);
         }
     }
     failed(unit, e)
 }
 
-/// The replies, the lookups and the messages.
-type Ran = (Option<Vec<Reply>>, Lookups, Vec<Message>);
+/// The right to hold a thread with a script that only reads. It runs as in a lane first, and if it is too heavy for that,
+/// where fewer run at a time.
+struct Place<'a> {
+    is_short: bool,
+    _permit: Option<SemaphorePermit<'a>>,
+}
+
+impl<'a> Place<'a> {
+    async fn short(server: &'a Server, deadline: &mut Deadline) -> Self {
+        Place { is_short: true, _permit: permit(server, &server.scripts.short, deadline).await }
+    }
+    async fn long(server: &'a Server, deadline: &mut Deadline) -> Self {
+        Place { is_short: false, _permit: permit(server, &server.scripts.long, deadline).await }
+    }
+}
+
+async fn permit<'a>(
+    server: &Server,
+    of: &'a Semaphore,
+    deadline: &mut Deadline,
+) -> Option<SemaphorePermit<'a>> {
+    let clock = &server.env.clock;
+    let waits = clock.monotonic();
+    let permit = of.acquire().await.ok(); // it is never closed
+    deadline.extend(clock.monotonic().saturating_sub(waits));
+    permit
+}
+
+/// The replies, the lookups, what scripts called, and the messages.
+type Ran = (Option<Vec<Reply>>, Lookups, Vec<Noted>, Vec<Message>);
 
 async fn attempt(
     server: &Arc<Server>,
     unit: &Unit,
+    is_short: bool,
     client: &mut ClientState,
     forced: &mut Forced,
     deadline: &mut Deadline,
@@ -131,6 +171,7 @@ async fn attempt(
     let tx = server.store.begin();
     deadline.begin(&tx);
     let mut batch = Batch::new(server, &tx, now, server.env.rng()).await?;
+    (batch.runner.in_lane, batch.runner.is_aside) = (is_short, is_short);
     if server.store.prefers_prefetch() {
         batch.prefetch(std::iter::once(unit)).await;
     }
@@ -144,7 +185,7 @@ async fn run_in(
     forced: &mut Forced,
 ) -> Result<Ran, Halt> {
     let replies = batch.run_unit(unit, client, forced, &Prebuilds::new()).await?;
-    Ok((replies, batch.take_lookups(), batch.take_messages()))
+    Ok((replies, batch.take_lookups(), batch.take_noted(), batch.take_messages()))
 }
 
 /// Publishes the messages of a unit that commits nothing. On a shared store these are only messages other

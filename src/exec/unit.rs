@@ -1,7 +1,9 @@
 //! A unit: the commands that run in one transaction, and their result.
 
 use super::Watched;
-use crate::dispatch::Call;
+use crate::commands::binding::Run;
+use crate::commands::registry::run_of;
+use crate::dispatch::{Call, Noted};
 use crate::env::free;
 use crate::error::{Error, ReplyError};
 use crate::keyspace::cluster::fences::DATABASES;
@@ -12,6 +14,7 @@ use crate::spec::{Flags, keys_of, written_keys};
 use crate::telemetry::counters::Lookups;
 use bytes::Bytes;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 /// Weight of a unit, as in [`Call::is_heavy`], beyond which it does not run in a lane.
@@ -19,6 +22,11 @@ const HEAVY_UNIT: usize = 5 << 18;
 /// Weight beyond which a unit's work runs aside: visiting each argument, or each byte, takes longer than
 /// others should wait.
 pub const LARGE: usize = 1 << 20;
+
+/// Whether a call runs a script.
+pub(super) fn runs_script(call: &Call) -> bool {
+    matches!(run_of(call.row), Run::Script(_))
+}
 
 /// The calls that arrive together on one connection, a pipeline window or an EXEC. Run in one transaction.
 pub struct Unit {
@@ -42,6 +50,11 @@ impl Unit {
     /// Whether it publishes messages.
     pub(super) fn publishes(&self) -> bool {
         self.calls.iter().any(|c| c.row.flags.has(Flags::PUBLISHES))
+    }
+
+    /// Whether it runs a script.
+    pub(super) fn has_script(&self) -> bool {
+        self.calls.iter().any(runs_script)
     }
 
     /// Whether it is about this server and not about stored data. Such commands (Redis' flag for those that a
@@ -100,6 +113,8 @@ pub struct Done {
     pub(crate) refused: Option<ReplyError>,
     /// Keys that its commands looked up.
     pub(crate) lookups: Lookups,
+    /// What its scripts called, a script after the other.
+    pub(super) noted: Vec<Noted>,
     /// The number of members that it gave an id.
     pub(super) made: u64,
     /// The number of messages that it publishes.
@@ -115,6 +130,7 @@ impl Done {
             rest: Vec::new(),
             refused: None,
             lookups,
+            noted: Vec::new(),
             made: 0,
             published: 0,
         }
@@ -125,6 +141,11 @@ impl Done {
         let error = e.into_reply();
         let replies = Some(vec![Reply::Error(error.clone()); calls]);
         Done { refused: Some(error), ..Done::new(client, replies, Lookups::default()) }
+    }
+
+    /// With what its scripts called.
+    pub(super) fn noting(self, noted: Vec<Noted>) -> Self {
+        Done { noted, ..self }
     }
 
     /// Distributes the calls of `unit`, which this answers, into those with a reply and those without.
@@ -181,4 +202,18 @@ pub(super) struct Job {
     pub(super) since: Duration,
     pub(super) forced: Forced,
     pub(super) answer: oneshot::Sender<Done>,
+}
+
+/// The queues of units that are too heavy for a lane: those with scripts have their own.
+pub(super) struct Beside {
+    pub(super) heavy: UnboundedSender<Job>,
+    pub(super) scripts: UnboundedSender<Job>,
+}
+
+impl Beside {
+    /// Passes a job on.
+    pub(super) fn send(&self, job: Job) {
+        let queue = if job.unit.has_script() { &self.scripts } else { &self.heavy };
+        let _ = queue.send(job); // refused: the server is stopping
+    }
 }

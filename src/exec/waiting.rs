@@ -11,8 +11,8 @@
 //! transactions together, so that none of them removed its record: then its number of members is watched. Two or three
 //! watches a key, kind and server, whoever waits.
 //!
-//! Who sees more elements than it takes invites those behind it, once its own call is queued: they run theirs at once,
-//! in the same order, and share its commit.
+//! Who takes one of several elements invites those behind it, once its own call is queued: they run theirs at once, in the
+//! same order, and share its commit.
 //!
 //! First come, first served, among the clients of one server that wait for a key. A push is answered before who waits has
 //! run its call, so a client that does not wait may be faster. So may one that begins to wait while the push commits,
@@ -28,7 +28,7 @@ use crate::keyspace::keys::{Prefix, root};
 use crate::server::reply::Reply;
 use crate::server::waiters::{Invitation, Open, Ticket, Unblock, Wanted};
 use crate::server::{ClientState, Server};
-use crate::spec::{Group, Row, waited_keys};
+use crate::spec::{Count, Group, Row, Waits, waited_keys};
 use crate::store::{Read, Tx, Watch};
 use crate::telemetry::Outcome;
 use crate::types::Kind;
@@ -175,8 +175,11 @@ impl Wait {
         if let Some(answer) = self.look(executor, client, is_late).await {
             return Some(answer);
         }
-        let how = if is_late { Some(Unblock::TimedOut) } else { self.ticket.sleep() };
-        how.map(|how| self.unblocked(executor, how))
+        if is_late {
+            return Some(self.unblocked(executor, Unblock::TimedOut));
+        }
+        self.ticket.sleep();
+        None
     }
 
     /// The answer of a call that has waited in vain.
@@ -221,6 +224,7 @@ impl Wait {
                 Poll::Ready(reply) => reply,
                 Poll::Pending => {
                     // The call is queued: what the next ones do comes behind it.
+                    let invitation = invitation.filter(|_| self.takes_one());
                     invitation.into_iter().for_each(|invitation| self.ticket.invite(invitation));
                     run.await
                 }
@@ -235,6 +239,12 @@ impl Wait {
         // The store does not watch its keys yet.
         self.ticket.call();
         None
+    }
+
+    /// Whether it takes at most one element. A call that takes many may take them all, and may turn out to be work for
+    /// outside of its lane, where those that were invited would overtake it.
+    fn takes_one(&self) -> bool {
+        self.call.row.waits == Waits::Last || Count::Option.of(&self.call.argv).is_none()
     }
 
     async fn run(&self, executor: &Executor, client: &mut ClientState, is_first: bool) -> Reply {

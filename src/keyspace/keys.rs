@@ -7,6 +7,7 @@
 mod elements;
 mod fields;
 mod ranked;
+pub mod scripts;
 
 use crate::store::prefix_end;
 use bytes::Bytes;

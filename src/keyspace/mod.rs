@@ -23,6 +23,13 @@
 //!   p 03 <stamp><n BE>   -> bytes           messages of a commit, or a piece of them
 //!   p 04                 -> i64 LE          changes with every fence               cluster/fences.rs
 //!   p 05 <instance><n>   -> hashes          keys that a server has fenced
+//!   s 00                 -> epoch           of scripts: how often all were forgotten  scripts.rs
+//!   s 01                 -> total           the number of scripts, bytes of their texts
+//!   s 02 <sha1>          -> header          a script that was loaded
+//!   s 03 <sha1><n BE>    -> bytes           a piece of its text
+//!   s 04                 -> epoch           of libraries of functions              libraries.rs
+//!   s 05 <name>          -> sha1            the digest of a library
+//!   s 06 <name> 00 <n BE> -> bytes          a piece of its functions and its code
 //!   t 00 <owner><len u8><id>       -> record    the reply under an id              idempotency.rs
 //!   t 00 <owner><len u8><id><n BE> -> bytes     a piece of a long reply
 //!   t 01 <owner>                   -> i64 LE    bytes of a user's records
@@ -50,9 +57,11 @@ pub mod cluster;
 pub mod dictionary;
 pub mod idempotency;
 pub mod keys;
+pub(crate) mod libraries;
 pub(crate) mod life;
 pub(crate) mod range_hints;
 pub(crate) mod reads;
+pub(crate) mod scripts;
 pub(crate) mod secret;
 pub(crate) mod sending;
 pub(crate) mod watched_absent;

@@ -171,6 +171,8 @@ pub(crate) struct Encoder {
     stack: Vec<Rest>,
     /// Whether the string handed out last still needs its terminator.
     open: bool,
+    /// As [`Reply::Speaking`] says.
+    speaking: Option<Protocol>,
 }
 
 impl Encoder {
@@ -220,7 +222,7 @@ impl Encoder {
     /// Writes a scalar, or the header of an aggregate. Returns a string too long to copy, after writing its
     /// header.
     fn write(&mut self, reply: Reply, protocol: Protocol, out: &mut BytesMut) -> Option<Bytes> {
-        let resp3 = protocol == Protocol::Resp3;
+        let resp3 = self.speaking.unwrap_or(protocol) == Protocol::Resp3;
         match reply {
             Reply::Ok => out.extend_from_slice(b"+OK\r\n"),
             Reply::Simple(text) => line(out, b'+', text.as_bytes()),
@@ -278,12 +280,13 @@ impl Encoder {
             Reply::Several(replies) => self.stack.push(Rest::Items(replies.into_iter())),
             Reply::BigNumber(digits) if resp3 => line(out, b'(', digits.as_bytes()),
             Reply::BigNumber(digits) => {
-                return self.string(out, b'$', b"", Bytes::from_static(digits.as_bytes()));
+                return self.string(out, b'$', b"", Bytes::from(digits.into_owned()));
             }
             Reply::Attributes(pairs) if resp3 => {
                 head(out, b'|', pairs.len());
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
+            Reply::Speaking(protocol) => self.speaking = protocol,
             Reply::Attributes(_) | Reply::None => {}
         }
         None
@@ -396,7 +399,7 @@ mod tests {
                 "*2\r\n$1\r\na\r\n:1\r\n",
                 ">2\r\n$1\r\na\r\n:1\r\n",
             ),
-            (Reply::BigNumber("10"), "$2\r\n10\r\n", "(10\r\n"),
+            (Reply::BigNumber("10".into()), "$2\r\n10\r\n", "(10\r\n"),
             (
                 Reply::Several(vec![Reply::Attributes(vec![(Reply::Int(1), Reply::Int(2))]), Reply::Ok]),
                 "+OK\r\n",

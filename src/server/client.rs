@@ -1,20 +1,11 @@
 //! The state of one client, as commands see it.
 
 use super::mailbox::Mailbox;
+use super::protocol::Protocol;
 use super::tracking::Mode;
 use crate::server::clients::{ClientHandle, Identity};
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// The protocol version that a client selected with HELLO.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Protocol {
-    /// RESP2.
-    #[default]
-    Resp2,
-    /// RESP3.
-    Resp3,
-}
 
 /// The mode set by CLIENT REPLY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,6 +65,8 @@ pub struct ClientState {
     pub tracking: Mode,
     /// True while a transaction runs under EXEC.
     pub in_exec: bool,
+    /// True for what a script calls.
+    pub in_script: bool,
     /// The fate of the connection after this unit is answered.
     pub after_reply: AfterReply,
     /// The client's entry in the registry (CLIENT LIST, KILL).
@@ -100,6 +93,7 @@ impl ClientState {
             no_touch: false,
             tracking: Mode::default(),
             in_exec: false,
+            in_script: false,
             after_reply: AfterReply::GoOn,
             mailbox: Arc::new(Mailbox::new(handle.clone())),
             handle,
@@ -109,6 +103,10 @@ impl ClientState {
     /// Copies names, database, protocol and switches into the registry. Call it after each change of them; it
     /// may run again if a command is retried.
     pub(crate) fn publish(&self) {
+        // What a script selects is its own.
+        if self.in_script {
+            return;
+        }
         let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
         self.handle.set_identity(Identity {
             name: text(&self.name),

@@ -6,20 +6,24 @@ pub(crate) mod client;
 pub(crate) mod clients;
 pub(crate) mod doubles;
 pub mod glob;
+pub(crate) mod libraries;
 pub(crate) mod mailbox;
 pub(crate) mod monitor;
 pub(crate) mod pace;
 pub(crate) mod pause;
+mod protocol;
 pub(crate) mod publisher;
 pub(crate) mod redact;
 pub mod reply;
 pub mod reply_codec;
+pub(crate) mod scripts;
 pub mod subscribers;
 pub(crate) mod tracking;
 pub(crate) mod unread;
 pub(crate) mod waiters;
 
-pub use client::{AfterReply, ClientState, Protocol, ReplyMode};
+pub use client::{AfterReply, ClientState, ReplyMode};
+pub use protocol::Protocol;
 
 use crate::config::{ConfigStore, Events};
 use crate::env::Env;
@@ -33,12 +37,14 @@ use crate::spec::Table;
 use crate::store::Store;
 use crate::telemetry::Telemetry;
 use crate::telemetry::offences::Offence;
-use acl::{Acl, Denied, Reason, Refusal, kept};
+use acl::{Acl, Context, Denied, Reason, Refusal, kept};
 use bytes::Bytes;
+use libraries::Libraries;
 use mailbox::{Account, Mailbox, Posted};
 use monitor::Monitors;
 use pause::Pause;
 use reply::Reply;
+use scripts::Scripts;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use subscribers::Subscribers;
@@ -72,6 +78,10 @@ pub struct Server {
     pub(crate) saving: Arc<tokio::sync::Mutex<()>>,
     /// The clients that MONITOR.
     pub(crate) monitors: Monitors,
+    /// Scripts and their interpreters.
+    pub(crate) scripts: Scripts,
+    /// Libraries of functions.
+    pub(crate) libraries: Libraries,
     /// CLIENT PAUSE.
     pub(crate) pause: Pause,
     /// Clients that wait for keys.
@@ -108,6 +118,8 @@ impl Server {
             acl,
             saving: Arc::default(),
             monitors: Monitors::default(),
+            scripts: Scripts::default(),
+            libraries: Libraries::default(),
             pause: Pause::default(),
             waiters: Arc::default(),
             subscribers: Subscribers::default(),
@@ -181,7 +193,11 @@ impl Server {
             id: 0,
             count: 1,
             reason,
-            in_multi: client.handle.is_in_multi(),
+            context: match () {
+                () if client.in_script => Context::Lua,
+                () if client.handle.is_in_multi() => Context::Multi,
+                () => Context::TopLevel,
+            },
             object: kept(object),
             user: kept(user),
             created: now,

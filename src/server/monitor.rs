@@ -55,25 +55,34 @@ impl Monitors {
     }
 }
 
-/// Posts the lines of commands that ran for `client`, which had selected `db` before the first. `ran`: rows,
-/// arguments and replies.
+/// A command that ran.
+pub(crate) struct Ran<'a> {
+    pub(crate) row: &'static Entry,
+    pub(crate) argv: &'a [Bytes],
+    pub(crate) reply: &'a Reply,
+    /// The calls of its script, with the database of each.
+    pub(crate) called: Vec<(u8, &'a [Bytes])>,
+}
+
+/// Posts the lines of commands that ran for `client`, which had selected `db` before the first.
 pub(crate) fn feed<'a>(
     server: &Server,
     client: &ClientState,
     mut db: u8,
-    ran: impl Iterator<Item = (&'static Entry, &'a [Bytes], &'a Reply)>,
+    ran: impl Iterator<Item = Ran<'a>>,
 ) {
-    for (row, argv, reply) in ran {
+    for Ran { row, argv, reply, called } in ran {
         if row.effect == Effect::Selects && *reply == Reply::Ok {
             let chosen = argv.get(1).and_then(|n| parse_i64(n));
             db = chosen.and_then(|n| u8::try_from(n).ok()).unwrap_or(db);
         }
+        let show = |db: u8, who: &str, argv: &[Bytes]| {
+            post(server, &line(server.env.clock.now_us(), db, who, &redacted(server.table, argv)));
+        };
         if !row.flags.has(Flags::ADMIN) {
-            post(
-                server,
-                &line(server.env.clock.now_us(), db, &client.handle.addr, &redacted(server.table, argv)),
-            );
+            show(db, &client.handle.addr, argv);
         }
+        called.into_iter().for_each(|(db, argv)| show(db, "lua", argv));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::error::ReplyError;
 use crate::keyspace::dictionary::packed::Packed;
 use crate::lifecycle::dump::Payload;
+use crate::server::protocol::Protocol;
 pub(crate) use crate::types::hash::sample::Drawn;
 use crate::types::items::Items;
 use crate::types::set::stream::Members;
@@ -65,9 +66,11 @@ pub enum Reply {
     /// Several replies to one request, one after the other (SUBSCRIBE).
     Several(Vec<Reply>),
     /// A number too large for 64 bits: a bulk string in RESP2, `(` in RESP3.
-    BigNumber(&'static str),
+    BigNumber(Cow<'static, str>),
     /// Attributes of the reply that follows: `|` in RESP3, nothing in RESP2.
     Attributes(Vec<(Reply, Reply)>),
+    /// No bytes: what follows is in this protocol, until the next one of these. None: in the client's.
+    Speaking(Option<Protocol>),
     /// No bytes at all (CLIENT REPLY OFF/SKIP).
     None,
 }

@@ -62,7 +62,8 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         | Reply::Several(_)
         | Reply::Message(_)
         | Reply::BigNumber(_)
-        | Reply::Attributes(_) => return None,
+        | Reply::Attributes(_)
+        | Reply::Speaking(_) => return None,
         Reply::Map(pairs) => put_pairs(out, 9, pairs)?,
         Reply::Pairs(pairs) => put_pairs(out, 15, pairs)?,
         Reply::Double(d) => {

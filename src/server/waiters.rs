@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll};
@@ -93,12 +93,14 @@ fn fired(watches: &mut [Watch], cx: &mut Context<'_>) -> Poll<()> {
 /// The most clients that are invited one after the other. Each looks for its place in the queue from its head.
 const MOST_INVITED: u64 = 64;
 
-/// What a client that waits does, or how CLIENT UNBLOCK has ended that: it can once the client has been asleep.
+/// What a client that waits does, or how CLIENT UNBLOCK has ended that: only while the client is asleep, so that whoever
+/// was unblocked has got nothing.
 const BEGINS: u8 = 0;
 const LOOKS: u8 = 1;
 const SLEEPS: u8 = 2;
 const TIMED_OUT: u8 = 3;
 const FAILED: u8 = 4;
+const LEFT: u8 = 5;
 
 /// A client that waits.
 #[derive(Debug)]
@@ -110,6 +112,22 @@ struct Waiter {
     has_looked: AtomicBool,
     invitation: Mutex<Option<Invitation>>,
     bell: Notify,
+    /// Rings when it no longer looks.
+    settled: Notify,
+}
+
+impl Waiter {
+    fn unblock(&self, how: Unblock) -> Option<bool> {
+        let to = if how == Unblock::TimedOut { TIMED_OUT } else { FAILED };
+        match self.state.compare_exchange(SLEEPS, to, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                self.bell.notify_one();
+                Some(true)
+            }
+            Err(LOOKS) => None,
+            Err(_) => Some(false),
+        }
+    }
 }
 
 /// There is something to have at a key for a client, and for so many behind it in the key's queue.
@@ -207,6 +225,7 @@ impl Waiters {
             has_looked: AtomicBool::new(false),
             invitation: Mutex::default(),
             bell: Notify::new(),
+            settled: Notify::new(),
         });
         let mut state = self.0.lock();
         state.enter(&waiter);
@@ -215,17 +234,26 @@ impl Waiters {
         Ticket { waiters: self.clone(), client, waiter }
     }
 
-    /// Ends the waiting of a client. False if it does not wait.
-    pub(crate) fn unblock(&self, client: u64, how: Unblock) -> bool {
-        let state = self.0.lock();
-        let Some(waiter) = state.clients.get(&client) else { return false };
-        let to = if how == Unblock::TimedOut { TIMED_OUT } else { FAILED };
-        let waits = |now| (now == SLEEPS || now == LOOKS).then_some(to);
-        let ended = waiter.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, waits).is_ok();
-        if ended {
-            waiter.bell.notify_one();
+    /// Ends the waiting of a client. False if it does not wait. None: it looks, and may get something just now.
+    pub(crate) fn unblock(&self, client: u64, how: Unblock) -> Option<bool> {
+        match self.0.lock().clients.get(&client) {
+            Some(waiter) => waiter.unblock(how),
+            None => Some(false),
         }
-        ended
+    }
+
+    /// The same, once it no longer looks. Cancel safe.
+    pub(crate) async fn unblock_settled(&self, client: u64, how: Unblock) -> bool {
+        let waiter = self.0.lock().clients.get(&client).cloned();
+        let Some(waiter) = waiter else { return false };
+        loop {
+            let mut settled = pin!(waiter.settled.notified());
+            settled.as_mut().enable();
+            if let Some(is_unblocked) = waiter.unblock(how) {
+                return is_unblocked;
+            }
+            settled.await;
+        }
     }
 
     /// The number of keys that clients wait for.
@@ -375,15 +403,19 @@ impl Ticket {
         }
     }
 
-    /// Marks the client as asleep, unless CLIENT UNBLOCK has ended its waiting.
-    pub(crate) fn sleep(&self) -> Option<Unblock> {
-        self.turn_to(SLEEPS)
+    /// Marks the client as asleep.
+    pub(crate) fn sleep(&self) {
+        self.turn_to(SLEEPS);
     }
 
     /// Marks the client as looking, unless CLIENT UNBLOCK has ended its waiting.
     pub(crate) fn wake(&self) -> Option<Unblock> {
-        let is_new = self.waiter.state.load(Ordering::Acquire) == BEGINS;
-        self.turn_to(if is_new { BEGINS } else { LOOKS })
+        let state = &self.waiter.state;
+        match state.compare_exchange(SLEEPS, LOOKS, Ordering::AcqRel, Ordering::Acquire) {
+            Err(TIMED_OUT) => Some(Unblock::TimedOut),
+            Err(FAILED) => Some(Unblock::Failed),
+            Ok(_) | Err(_) => None,
+        }
     }
 
     /// Whether CLIENT UNBLOCK has ended its waiting.
@@ -391,13 +423,9 @@ impl Ticket {
         self.waiter.state.load(Ordering::Acquire) >= TIMED_OUT
     }
 
-    fn turn_to(&self, to: u8) -> Option<Unblock> {
-        let state = &self.waiter.state;
-        match state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < TIMED_OUT).then_some(to)) {
-            Ok(_) => None,
-            Err(FAILED) => Some(Unblock::Failed),
-            Err(_) => Some(Unblock::TimedOut),
-        }
+    fn turn_to(&self, to: u8) {
+        self.waiter.state.store(to, Ordering::Release);
+        self.waiter.settled.notify_waiters();
     }
 
     /// Returns once there may be something to have, or CLIENT UNBLOCK was called. Cancel safe.
@@ -418,5 +446,7 @@ impl Drop for Ticket {
         if state.clients.get(&self.client).is_some_and(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
             state.clients.remove(&self.client);
         }
+        drop(state);
+        self.turn_to(LEFT);
     }
 }

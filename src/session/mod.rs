@@ -477,7 +477,8 @@ impl Session {
         telemetry.command(call.row.index, took, tracked, outcome);
         slow::note(executor.server(), &self.client, std::slice::from_ref(call), took);
         if executor.server().monitors.is_on() {
-            let ran = std::iter::once((call.row, call.argv.as_slice(), &reply));
+            let ran = monitor::Ran { row: call.row, argv: &call.argv, reply: &reply, called: Vec::new() };
+            let ran = std::iter::once(ran);
             monitor::feed(executor.server(), &self.client, self.client.db, ran);
         }
         // RESET cancels OFF, but is itself the reply that SKIP suppresses.

@@ -5,6 +5,8 @@ use super::{Next, Session};
 use crate::commands::binding::{Run, SessionOp};
 use crate::commands::registry::run_of;
 use crate::dispatch::Call;
+use crate::script;
+use crate::server::Server;
 use crate::server::pause::Paused;
 use crate::spec::{Effect, Flags};
 use std::time::Duration;
@@ -49,10 +51,14 @@ impl Session {
     /// The number of calls of the window that may run now; None if nothing may.
     fn not_held(&self, kind: Paused) -> Option<usize> {
         let held = match &self.next {
-            _ if self.window.len() > 0 => return self.window.not_held(|call| holds(kind, call)),
-            Some(Next::Alone(call) | Next::Wait(call, _)) => holds(kind, call),
+            _ if self.window.len() > 0 => {
+                return self.window.not_held(|call| holds(self.executor.server(), kind, call));
+            }
+            Some(Next::Alone(call) | Next::Wait(call, _)) => holds(self.executor.server(), kind, call),
             Some(Next::Op(SessionOp::Exec, _)) if kind == Paused::Writes => {
-                let writes = |multi: &Multi| multi.calls().iter().any(|call| holds(kind, call));
+                let writes = |multi: &Multi| {
+                    multi.calls().iter().any(|call| holds(self.executor.server(), kind, call))
+                };
                 self.multi.as_ref().is_some_and(writes)
             }
             Some(Next::Op(..)) => kind == Paused::All,
@@ -72,13 +78,18 @@ impl super::Window {
     }
 }
 
-pub(super) fn holds(kind: Paused, call: &Call) -> bool {
+pub(super) fn holds(server: &Server, kind: Paused, call: &Call) -> bool {
     match kind {
         Paused::All => call.row.effect != Effect::Resumes,
         Paused::Writes => {
-            call.id.is_some()
-                || call.row.is_write() && matches!(run_of(call.row), Run::Handler(_))
-                || call.row.flags.has(Flags::PUBLISHES)
+            // SCRIPT LOAD keeps no data.
+            let has_data = call.row.flags.has(Flags::WRITE) || call.row.flags.has(Flags::READONLY);
+            let may_write = match run_of(call.row) {
+                Run::Handler(_) => call.row.is_write() && has_data,
+                Run::Script(op) => call.row.is_write() && !script::only_reads(server, op, call),
+                _ => false,
+            };
+            call.id.is_some() || may_write || call.row.flags.has(Flags::PUBLISHES)
         }
     }
 }

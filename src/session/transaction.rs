@@ -17,6 +17,7 @@ use crate::dispatch::gate::not_under_id;
 use crate::env::free;
 use crate::error::ReplyError;
 use crate::exec::{Done, Unit, Watched};
+use crate::server::Protocol;
 use crate::server::reply::Reply;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -201,12 +202,17 @@ impl Session {
             (ours.into_iter().peekable(), ran.into_iter(), ahead.into_iter());
         let mut replies = Vec::with_capacity(total);
         for at in 0..total {
-            replies.push(match ours.next_if(|(n, _)| *n == at) {
+            let before = self.client.protocol;
+            let reply = match ours.next_if(|(n, _)| *n == at) {
                 Some((_, Ours::Run(call))) if is_of_tracking(&call) => ahead.next().unwrap_or(Reply::None),
                 Some((_, Ours::Run(call))) => self.inside_exec(&call).await,
                 Some((_, Ours::Denied(reply))) => reply,
                 None => never_none(ran.next().unwrap_or(Reply::None)),
-            });
+            };
+            if self.client.protocol != before {
+                speak_before(&mut replies, before);
+            }
+            replies.push(reply);
         }
         Reply::Array(replies)
     }
@@ -284,6 +290,15 @@ fn split(queue: Vec<Call>, denied: impl Fn(&Call) -> Option<Reply>) -> (Vec<(usi
         }
     }
     (ours, calls)
+}
+
+/// HELLO has changed the protocol in an EXEC: the replies so far are in the one `before`, as in Redis.
+fn speak_before(replies: &mut [Reply], before: Protocol) {
+    let is_of_earlier = |reply: &Reply| matches!(reply, Reply::Several(all) if matches!(all.first(), Some(Reply::Speaking(_))));
+    for reply in replies.iter_mut().rev().take_while(|reply| !is_of_earlier(reply)) {
+        let said = std::mem::replace(reply, Reply::None);
+        *reply = Reply::Several(vec![Reply::Speaking(Some(before)), said, Reply::Speaking(None)]);
+    }
 }
 
 /// An element of an array cannot be left out, so CLIENT REPLY OFF inside EXEC is answered.

@@ -46,7 +46,7 @@ impl Session {
     /// How long a pause holds a waiting command, or until it is to be asked for again.
     fn held(&self, call: &Call) -> Option<Duration> {
         let server = self.executor.server();
-        let (_, end) = server.pause.now(&server.env.clock).filter(|(kind, _)| holds(*kind, call))?;
+        let (_, end) = server.pause.now(&server.env.clock).filter(|(kind, _)| holds(server, *kind, call))?;
         Some(end.saturating_sub(server.env.clock.monotonic()).min(LOOK))
     }
 

@@ -41,6 +41,10 @@ impl Flags {
     pub(crate) const PUBSUB: Flags = Flags(1 << 15);
     /// A cluster node also accepts it for a slot that it is importing.
     pub const ASKING: Flags = Flags(1 << 16);
+    /// It is shown to MONITOR before what it calls.
+    pub const SKIP_MONITOR: Flags = Flags(1 << 17);
+    /// It may have no keys.
+    pub const NO_MANDATORY_KEYS: Flags = Flags(1 << 18);
     /// Tern's own, not in COMMAND's reply: also allowed for a subscribed client in RESP2.
     pub(crate) const WHILE_SUBSCRIBED: Flags = Flags(1 << 25);
     /// Tern's own, not in COMMAND's reply; a container's subcommands inherit it: CLIENT CACHING stays in

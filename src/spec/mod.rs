@@ -19,6 +19,9 @@ pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM
 pub use table::{Entry, Table};
 pub use variable::Variable;
 
+/// The version of Redis whose behaviour clients can expect, as reported by HELLO and INFO.
+pub const REDIS_VERSION: &str = "7.4.0";
+
 /// Groups of COMMAND DOCS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {

@@ -67,7 +67,7 @@ impl Failure for Error {
     fn store(&self) -> Option<&StoreError> {
         match self {
             Error::Store(e) => Some(e),
-            Error::Reply(_) | Error::TooHeavy => None,
+            Error::Reply(_) | Error::Undone(_) | Error::TooHeavy => None,
         }
     }
 }

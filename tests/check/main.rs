@@ -15,6 +15,7 @@ mod support;
 
 mod busy;
 mod hashes;
+mod scripts;
 
 use bytes::Bytes;
 use rig::{Rig, error};

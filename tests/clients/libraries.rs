@@ -99,7 +99,7 @@ pub fn python(module: &str, script: &str) -> Option<Command> {
     let imports = format!("import redis, {module}");
     let has_it = |python: &PathBuf| succeeds(Command::new(python).args(["-c", &imports]));
     let Some(found) = candidates.into_iter().flatten().find(has_it) else {
-        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install 'celery[redis]'";
+        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install 'celery[redis]' django-redis";
         skipped(&format!("the Python module {module}: not installed"), how);
         return None;
     };
@@ -134,16 +134,23 @@ fn redis_py_asyncio_in_resp3() {
     redis_py("asynchronous.py", "3");
 }
 
-/// ioredis or node-redis.
-fn node(library: &str, protocol: &str) {
-    let modules =
-        installed("node").map(|node| node.join("node_modules")).filter(|m| m.join(library).is_dir());
+/// A script beside this file, in a Node that has ioredis or node-redis and the other packages.
+pub fn node_script(script: &str, library: &str, others: &[&str]) -> Option<Command> {
+    let has_all = |m: &PathBuf| others.iter().chain([&library]).all(|package| m.join(package).is_dir());
+    let modules = installed("node").map(|node| node.join("node_modules")).filter(has_all);
     let Some((node, modules)) = program("node").zip(modules) else {
-        let how = "npm install --prefix ~/.cache/tern/node ioredis redis";
-        return skipped(&format!("the Node client {library}: not installed"), how);
+        let how = "npm install --prefix ~/.cache/tern/node ioredis redis rate-limiter-flexible";
+        skipped(&format!("{script} with the Node client {library}: not installed"), how);
+        return None;
     };
     let mut command = Command::new(node);
-    command.env("NODE_PATH", modules).arg(source("node.cjs")).arg(library);
+    command.env("NODE_PATH", modules).arg(source(script)).arg(library);
+    Some(command)
+}
+
+/// ioredis or node-redis.
+fn node(library: &str, protocol: &str) {
+    let Some(command) = node_script("node.cjs", library, &[]) else { return };
     drive(command, protocol);
 }
 
@@ -211,20 +218,25 @@ fn go_programs() -> Result<PathBuf, Missing> {
     };
     if !succeeds(go().args(["mod", "download"])) {
         return missing(
-            "go-redis and rueidis: no Go or no modules",
+            "go-redis, rueidis, redsync and redis_rate: no Go or no modules",
             "Go 1.26 or one that fetches it, and: cd tests/clients/go && go mod download",
         );
     }
     let programs = output("go");
     std::fs::create_dir_all(&programs).unwrap();
-    compile(go().args(["build", "-buildvcs=false", "-o"]).arg(&programs).args(["./goredis", "./rueidis"]));
+    let all = ["./goredis", "./rueidis", "./scripted"];
+    compile(go().args(["build", "-buildvcs=false", "-o"]).arg(&programs).args(all));
     Ok(programs)
 }
 
-fn go(name: &str, protocol: &str) {
+pub fn go_program(name: &str) -> Option<Command> {
     static PROGRAMS: OnceLock<Result<PathBuf, Missing>> = OnceLock::new();
-    let Some(programs) = made_once(&PROGRAMS, go_programs) else { return };
-    drive(Command::new(programs.join(name)), protocol);
+    Some(Command::new(made_once(&PROGRAMS, go_programs)?.join(name)))
+}
+
+fn go(name: &str, protocol: &str) {
+    let Some(command) = go_program(name) else { return };
+    drive(command, protocol);
 }
 
 #[test]
@@ -247,31 +259,46 @@ fn rueidis_in_resp3() {
     go("rueidis", "3");
 }
 
-/// The class path of the Java programs, if a JDK exists.
-fn java_programs() -> Result<String, Missing> {
-    let sources = source("java");
+/// The class path of the Java programs in a folder, which share another's files, if a JDK exists.
+fn java_programs(folder: &str, shared: &[&str]) -> Result<String, Missing> {
+    let sources = source(folder);
     let pom = |dir: &Path| std::fs::read(dir.join("pom.xml")).unwrap_or_default();
     // Libraries fetched for another pom.xml do not count.
-    let libraries = installed("java").filter(|dir| pom(dir) == pom(&sources));
+    let libraries = installed(folder).filter(|dir| pom(dir) == pom(&sources));
     let Some((javac, libraries)) = program("javac").filter(|_| program("java").is_some()).zip(libraries)
     else {
         return missing(
-            "jedis, lettuce and redisson: no JDK or no libraries",
+            "jedis, lettuce, redisson or spring: no JDK or no libraries",
             "apt-get install default-jdk-headless maven, then install_java_clients of .ci/run",
         );
     };
     let files = std::fs::read_dir(&sources).unwrap().map(|entry| entry.unwrap().path());
-    let files: Vec<PathBuf> = files.filter(|f| f.extension().is_some_and(|e| e == "java")).collect();
-    let (classes, jars) = (output("java"), libraries.join("jars").join("*"));
+    let files = files.filter(|f| f.extension().is_some_and(|e| e == "java"));
+    let files: Vec<PathBuf> = files.chain(shared.iter().map(|file| source(file))).collect();
+    let (classes, jars) = (output(folder), libraries.join("jars").join("*"));
     compile(Command::new(javac).arg("-d").arg(&classes).arg("-cp").arg(&jars).args(files));
     Ok(format!("{}:{}", classes.display(), jars.display()))
 }
 
-fn java(class: &str, protocol: &str) {
-    static CLASSES: OnceLock<Result<String, Missing>> = OnceLock::new();
-    let Some(classes) = made_once(&CLASSES, java_programs) else { return };
+fn java_class(classes: &str, class: &str) -> Command {
     let mut command = Command::new("java");
     command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classes, class]);
+    command
+}
+
+pub fn java_program(class: &str) -> Option<Command> {
+    static CLASSES: OnceLock<Result<String, Missing>> = OnceLock::new();
+    Some(java_class(made_once(&CLASSES, || java_programs("java", &[]))?, class))
+}
+
+/// A program with Spring's libraries, which want another lettuce than the other Java programs.
+pub fn spring_program(class: &str) -> Option<Command> {
+    static CLASSES: OnceLock<Result<String, Missing>> = OnceLock::new();
+    Some(java_class(made_once(&CLASSES, || java_programs("spring", &["java/Program.java"]))?, class))
+}
+
+fn java(class: &str, protocol: &str) {
+    let Some(command) = java_program(class) else { return };
     drive(command, protocol);
 }
 

@@ -49,6 +49,45 @@ def values():
         client.incr("s")
 
 
+def scripts():
+    client = connect()
+    client.flushall()
+    add = client.register_script("return redis.call('incrby', KEYS[1], ARGV[1])")
+    assert add(keys=["k"], args=[2]) == 2
+    client.script_flush()
+    assert add(keys=["k"], args=[3]) == 5
+    with client.pipeline() as pipe:
+        pipe.set("k", 1)
+        add(keys=["k"], args=[1], client=pipe)
+        assert pipe.execute() == [True, 2]
+    with fails(redis.exceptions.NoScriptError):
+        client.evalsha("0" * 40, 0)
+
+
+def locks():
+    client = connect()
+    lock = client.lock("lock", timeout=10)
+    assert lock.acquire(blocking=False) and not client.lock("lock").acquire(blocking=False)
+    assert lock.extend(10) and lock.reacquire() and client.pttl("lock") > 9000
+    lock.release()
+    assert not client.exists("lock")
+    with fails(redis.exceptions.LockError):
+        lock.release()
+    counter = {"n": 0}
+
+    def count():
+        for _ in range(25):
+            with connect().lock("lock", sleep=0.001):
+                n = counter["n"]
+                time.sleep(0.0005)
+                counter["n"] = n + 1
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for one in [pool.submit(count) for _ in range(4)]:
+            one.result()
+    assert counter["n"] == 100
+
+
 def bytes_survive():
     client = connect(decode_responses=False)
     client.set(EVERY_BYTE, EVERY_BYTE * 1000)
@@ -307,6 +346,8 @@ def starting_again():
 CASES = [
     names,
     values,
+    scripts,
+    locks,
     bytes_survive,
     a_pool_of_threads,
     pipelines,

@@ -1,8 +1,7 @@
 """What an application does with Celery: the server is its broker and keeps its results.
 
 The program starts itself again as a worker, with a fifth argument VISIBILITY: the seconds after which a task that nobody has
-acknowledged belongs to the next worker. Without scripts there is no chord and no remote control of workers, these do not hear
-each other (gossip, mingle), and the lock that a worker takes while it restores tasks is released by DELEX.
+acknowledged belongs to the next worker.
 """
 
 import contextlib
@@ -14,8 +13,7 @@ import time
 from datetime import datetime, timezone
 
 import redis
-import redis.lock
-from celery import Celery, chain, group
+from celery import Celery, chain, chord, group
 from drive import CONTROL, PASSWORD, PORT, done, fails, place, until
 
 VISIBILITY = int(sys.argv[5]) if len(sys.argv) > 5 else 60
@@ -38,18 +36,8 @@ app.conf.update(
     },
     result_backend_transport_options={"visibility_timeout": VISIBILITY},
     task_acks_late=True,
-    worker_enable_remote_control=False,
     worker_prefetch_multiplier=1,
 )
-
-
-def release(lock, token):
-    """In place of redis-py's own, which is a script."""
-    if not lock.redis.execute_command("DELEX", lock.name, "IFEQ", token):
-        raise redis.exceptions.LockNotOwnedError("the lock has expired")
-
-
-redis.lock.Lock.do_release = release
 
 
 def runs(task, order):
@@ -78,6 +66,11 @@ def held(self):
 @app.task
 def add(a, b):
     return a + b
+
+
+@app.task
+def total(numbers):
+    return sum(numbers)
 
 
 @app.task
@@ -139,6 +132,8 @@ def results():
     with worker():
         assert chain(add.s(1, 2), add.s(3), add.s(4)).apply_async().get(timeout=20) == 10
         assert group(add.s(n, n) for n in range(20)).apply_async().get(timeout=20) == [2 * n for n in range(20)]
+        assert chord([add.s(n, n) for n in range(20)])(total.s()).get(timeout=20) == 380
+        assert len(app.control.ping(timeout=2)) == 1
         with fails(ValueError, "no"):
             refuse.delay("no").get(timeout=20)
         kept = add.delay(5, 6)
@@ -166,7 +161,7 @@ def restored():
 
 
 if len(sys.argv) > 5:
-    app.worker_main(["worker", f"--concurrency={CONCURRENCY}", "--without-gossip", "--without-mingle", "--loglevel=INFO"])
+    app.worker_main(["worker", f"--concurrency={CONCURRENCY}", "--loglevel=INFO"])
 else:
     for case in (priorities, results, restored):
         case()

@@ -26,6 +26,7 @@ pub fn argument(rng: &mut Rng, kind: u8, argv: &mut Argv) {
         b'X' => name(rng),
         b'W' => return many_entries(rng, argv),
         b'G' | b'U' | b'J' | b'C' | b'O' | b'E' => return of_places(rng, kind, argv),
+        b'A' | b'F' => crate::scripts::argument(rng, kind),
         b'v' if rng.one_in(8) => number(rng),
         b'v' => fixed(rng, VALUES),
         b'm' if rng.one_in(4) => rng.below(40).to_string().into_bytes(),

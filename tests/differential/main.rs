@@ -27,6 +27,7 @@ mod newer;
 mod run;
 mod scans;
 mod scenes;
+mod scripts;
 mod sessions;
 mod sort;
 mod table;

@@ -28,6 +28,17 @@ type Made = fn(&World) -> Vec<Script>;
 /// The worst requests of some rows.
 pub const BY_HAND: &[(&str, Made)] = &[
     ("sort", sort),
+    ("eval", evals),
+    ("eval_ro", |_| scripts("EVAL_RO", &["return redis.call('smembers', 'set')", ENDLESS])),
+    ("script|load", |w| {
+        vec![
+            Script::one(call("SCRIPT LOAD", [long("local a = 1 ", w.scale.long)])),
+            Script::one(call("SCRIPT LOAD", [long("(", w.scale.long)])),
+        ]
+    }),
+    ("fcall", |_| vec![endless_function("FCALL")]),
+    ("fcall_ro", |_| vec![endless_function("FCALL_RO")]),
+    ("function|load", libraries),
     ("sort_ro", |_| lines(&["SORT_RO set ALPHA", "SORT_RO ints BY nosort GET # GET key:* GET *"])),
     ("srandmember", |_| {
         lines(&["SRANDMEMBER set -1000000", "SRANDMEMBER ints -1000000", "SRANDMEMBER set 100000"])
@@ -193,6 +204,72 @@ pub const BY_HAND: &[(&str, Made)] = &[
 
 fn lines(lines: &[&str]) -> Vec<Script> {
     lines.iter().map(|line| Script::one(words(line))).collect()
+}
+
+const ENDLESS: &str = "while true do pcall(redis.call, 'get', 'counter') end";
+
+/// Scripts without keys.
+fn scripts(name: &str, of: &[&str]) -> Vec<Script> {
+    of.iter()
+        .map(|text| {
+            Script::one(vec![Arg::Word(name.into()), Arg::Word((*text).into()), Arg::Word("0".into())])
+        })
+        .collect()
+}
+
+fn library(code: &str) -> Call {
+    call("FUNCTION LOAD REPLACE", [Arg::Word(format!("#!lua name=made\n{code}"))])
+}
+
+fn endless_function(called_by: &str) -> Script {
+    let code =
+        "redis.register_function{ function_name = 'endless', flags = { 'no-writes' }, callback = function()
+        while true do end end }";
+    Script::one(library(code)).then(words(&format!("{called_by} endless 0")))
+}
+
+fn libraries(w: &World) -> Vec<Script> {
+    let many = "for i = 1, 20000 do redis.register_function('made_' .. i, function() end) end";
+    vec![
+        Script::one(library("while true do end")),
+        Script::one(library("local s = 'x' while true do s = s .. s end")),
+        Script::one(library(many)).then(words("FUNCTION LIST")).then(words("FCALL made_1 0")),
+        Script::one(call(
+            "FUNCTION LOAD",
+            [Arg::Long("#!lua name=made\n", "local a = 1 ".into(), w.scale.long)],
+        )),
+    ]
+}
+
+fn evals(w: &World) -> Vec<Script> {
+    let mut made = scripts(
+        "EVAL",
+        &[
+            ENDLESS,
+            "while true do end",
+            "local s = 'x' while true do s = s .. s end",
+            "local t = {} while true do t[#t + 1] = {} end",
+            "return string.rep('x', 5e7)",
+            "return string.find(('a'):rep(30000), ('a*'):rep(30) .. 'b')",
+            "local t = {} for i = 1, 1e5 do t = {t} end return cjson.encode(t)",
+            "local t = {} for i = 1, 2e5 do t[i] = i end return t",
+            "return cjson.decode(('['):rep(1e5))",
+            "return #cmsgpack.pack(('x'):rep(1e7))",
+            "for i = 1, 1e5 do redis.call('set', 'key:' .. i, i) end",
+            "for i = 1, 100 do redis.call('smembers', 'set') end",
+            "return redis.call('sort', 'set', 'alpha')",
+            "redis.call('zunionstore', 'made', 2, 'zset', 'set') redis.call('del', 'set')",
+        ],
+    );
+    made.push(Script::one(call(
+        "EVAL",
+        [
+            Arg::Word("return #KEYS".into()),
+            Arg::Word(w.scale.many.to_string()),
+            times(w.scale.many, "key:{}"),
+        ],
+    )));
+    made
 }
 
 /// `line` followed by as many repetitions of these as possible.

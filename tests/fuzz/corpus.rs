@@ -71,6 +71,7 @@ pub fn payloads() -> Vec<Vec<u8>> {
         dump::of_hash(&members(6).chunks(2).map(|two| [two[0].clone(), two[1].clone()]).collect::<Vec<_>>()),
     ];
     all.push(dump::of_list(&members(7)));
+    all.push(dump::of_libraries(&members(3)));
     // Hashes in the forms of several versions: listpack, ziplist, zipmap.
     let [listpack_hash, ziplist, zipmap]: [&[u8]; 3] = [
         b"\x10\x0d\x0d\x00\x00\x00\x02\x00\x81a\x02\xc1\x00\x02\xff\x0a\x00",

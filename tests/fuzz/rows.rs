@@ -324,9 +324,23 @@ impl Damaged {
             deltas().find(|(k, v)| set(k) == set(key) && *v != value).map(|(other, _)| other.clone())
         };
         let mut pairs = deltas().filter_map(|(key, value)| Some([key.clone(), other(key, value)?]));
-        let pair = pairs.next().expect("a set with both kinds of deltas");
+        self.without(&pairs.next().expect("a set with both kinds of deltas")).await
+    }
+
+    /// Removes `n` of the databases, all of them empty, after skipping the last `skipped`. Returns the same.
+    pub async fn last_databases(
+        &self,
+        skipped: usize,
+        n: usize,
+    ) -> (bool, Result<BTreeSet<Unseen>, String>) {
+        let databases = self.sound.keys().rev().filter(|key| key[0] == b'd').skip(skipped).take(n);
+        self.without(&databases.cloned().collect::<Vec<_>>()).await
+    }
+
+    /// Removes rows. Returns whether that is reported, and whether it should be.
+    async fn without(&self, gone: &[Bytes]) -> (bool, Result<BTreeSet<Unseen>, String>) {
         let mut rows = self.sound.clone();
-        rows.retain(|key, _| !pair.contains(key));
+        rows.retain(|key, _| !gone.contains(key));
         let store = &self.rig.server.store;
         replace(store, &rows).await;
         (is_reported(store).await, self.unseen(&rows))

@@ -105,6 +105,11 @@ fn payloads(input: &[u8]) {
     let body = &input[..input.len().saturating_sub(8)];
     let sealed = [body, &corpus::crc64(body).to_le_bytes()].concat();
     let _ = dump::decode(&sealed, LONGEST).now_or_never();
+    if let Some(Ok(codes)) = dump::libraries(&sealed, (10, LONGEST)).now_or_never() {
+        assert!(codes.len() <= 10 && codes.iter().map(Bytes::len).sum::<usize>() <= LONGEST);
+        let again = dump::of_libraries(&codes);
+        assert_eq!(dump::libraries(&again, (10, LONGEST)).now_or_never().unwrap().unwrap(), codes);
+    }
 }
 
 fn records(input: &[u8]) {

@@ -40,7 +40,7 @@ pub enum Unseen {
     Numbers,
     /// Blocks of ids that are never given out, or a shard that has given out none.
     Blocks,
-    /// The last database, if it is empty: a server recreates it when it starts.
+    /// The last databases, if they are empty: a server recreates them when it starts.
     NoDatabase,
     /// A server that has left, or that registers again with its next beat.
     Server,

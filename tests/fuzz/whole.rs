@@ -63,6 +63,16 @@ async fn offsetting_deltas_are_undetectable() {
     assert_eq!((reported, unseen), (false, Ok([Unseen::Members].into())));
 }
 
+/// Found by the hunt: each of two databases may be missing at the end, and the first of them was expected to be reported.
+#[tokio::test]
+async fn missing_databases_at_the_end_are_undetectable() {
+    let damaged = Damaged::new().await;
+    let last = damaged.last_databases(0, 2).await;
+    let (reported, _) = damaged.last_databases(1, 1).await;
+    damaged.mend().await;
+    assert_eq!((last, reported), ((false, Ok([Unseen::NoDatabase].into())), true));
+}
+
 /// Driven as by a coverage-guided fuzzer.
 #[test]
 fn any_bytes_drive_the_generators() {

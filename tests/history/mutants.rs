@@ -128,7 +128,7 @@ fn ranked() -> Vec<(&'static str, Plan)> {
         ("a rank is read without a conflict", with(&[Group::Counted], Arc::new(NoRankConflict::default()))),
         (
             "members are counted where a range was divided meanwhile",
-            Plan { steps: 60, ..with(&[Group::Counted], Arc::new(NoMoveConflict)) },
+            Plan { steps: 120, ..with(&[Group::Counted], Arc::new(NoMoveConflict)) },
         ),
         (
             "a watched sorted set is compared without a conflict",

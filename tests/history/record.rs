@@ -69,10 +69,27 @@ struct Sent {
     /// The selected database.
     db: u8,
     lines: Vec<Line>,
-    exec: bool,
+    how: How,
     unit: usize,
     watches: Vec<Watched>,
 }
+
+/// How a unit's commands are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    Pipeline,
+    Exec,
+    Script,
+}
+
+/// Calls the commands among its arguments, each after the number of its words.
+const SCRIPT: &str = "local replies, at = {}, 1
+    while at <= #ARGV do
+        local last = at + ARGV[at]
+        replies[#replies + 1] = redis.pcall(unpack(ARGV, at + 1, last))
+        at = last + 1
+    end
+    return replies";
 
 impl Record {
     /// `clients` are named.
@@ -86,7 +103,7 @@ impl Record {
         Record { ticks, names, units, watching, marked, timeline, shown, events, left, witness }
     }
 
-    /// Prepares the marks of about `steps` steps with WATCH: a watched mark must be a key, or it would get a
+    /// Prepares the library of [`script`], and the marks of about `steps` steps with WATCH: a watched mark must be a key, or it would get a
     /// ghost, and jobs that handle ghosts would look like the unit. Call this before the store is observed.
     pub async fn prepare(&self, exec: &Executor, steps: usize, groups: &[Group]) {
         let share = groups.iter().filter(|group| group.watches()).count();
@@ -95,11 +112,14 @@ impl Record {
         for units in all.chunks(MARKS).filter(|_| self.witness.is_some()) {
             let pairs = units.iter().flat_map(|unit| [mark(*unit), "mark".to_owned()]);
             let argv: Vec<String> = std::iter::once("MSET".to_owned()).chain(pairs).collect();
-            let client = ClientState::new(Arc::default(), true);
-            let unit = Unit { calls: vec![call(&argv)], client, watches: Vec::new(), exec: false, id: None };
-            assert_eq!(exec.run(unit).await.replies, Some(vec![Reply::Ok]));
+            assert_eq!(alone(exec, call(&argv)).await, Some(vec![Reply::Ok]));
         }
         self.marked.store(WATCHING + 2 * steps, SeqCst);
+        let library = format!(
+            "#!lua name=history\nredis.register_function('called', function(KEYS, ARGV) {SCRIPT} end)"
+        );
+        let load = call(&["FUNCTION", "LOAD", &library].map(str::to_owned));
+        assert_eq!(alone(exec, load).await, Some(vec![Reply::Bulk(Bytes::from_static(b"history"))]));
     }
 
     /// The next tick, which has the current time.
@@ -113,8 +133,9 @@ impl Record {
     /// A client's next step on a server. Returns its name afterwards: another one if it gave up.
     pub async fn step(&self, name: usize, exec: &Executor, step: Step, until: Until) -> usize {
         let answered = match step {
-            Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, false), until).await,
-            Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, true), until).await,
+            Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, How::Pipeline), until).await,
+            Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, How::Exec), until).await,
+            Step::Script(db, lines) => self.send(name, exec, self.sent(db, lines, How::Script), until).await,
             Step::Watched { read, pause, calls } => {
                 self.watched(name, exec, (read, pause, calls), until).await
             }
@@ -122,8 +143,8 @@ impl Record {
         if answered { name } else { self.names.fetch_add(1, SeqCst) }
     }
 
-    fn sent(&self, db: u8, lines: Vec<Line>, exec: bool) -> Sent {
-        Sent { db, lines, exec, unit: self.units.fetch_add(1, SeqCst), watches: Vec::new() }
+    fn sent(&self, db: u8, lines: Vec<Line>, how: How) -> Sent {
+        Sent { db, lines, how, unit: self.units.fetch_add(1, SeqCst), watches: Vec::new() }
     }
 
     async fn watched(
@@ -134,9 +155,9 @@ impl Record {
         mut until: Until,
     ) -> bool {
         let key = read[1].clone();
-        let read = self.sent(0, vec![read], false);
+        let read = self.sent(0, vec![read], How::Pipeline);
         let own = self.watching.fetch_add(2, SeqCst);
-        let mut sent = Sent { db: 0, lines, exec: true, unit: own + 1, watches: Vec::new() };
+        let mut sent = Sent { db: 0, lines, how: How::Exec, unit: own + 1, watches: Vec::new() };
         assert!(
             self.witness.is_none() || sent.unit < self.marked.load(SeqCst),
             "more marks must be prepared"
@@ -190,13 +211,18 @@ impl Record {
     /// Sends calls and records their answers; false if those are unknown. Calls that a pipeline's unit leaves
     /// undone are sent as another unit.
     async fn send(&self, name: usize, exec: &Executor, sent: Sent, mut until: Until) -> bool {
-        let Sent { mut db, mut lines, exec: multi, mut unit, mut watches } = sent;
+        let Sent { mut db, mut lines, how, mut unit, mut watches } = sent;
+        let multi = how != How::Pipeline;
         loop {
             let is_marked = self.witness.is_some();
             let marks = usize::from(is_marked);
             let mark = is_marked.then(|| call(&["EXISTS".to_owned(), mark(unit)]));
             let end = (is_marked && !multi).then(|| call(&["EXISTS".to_owned(), end_mark(unit)]));
-            let calls = mark.into_iter().chain(lines.iter().map(|argv| call(argv))).chain(end).collect();
+            let own = match how {
+                How::Script => vec![script(unit, &lines)],
+                How::Pipeline | How::Exec => lines.iter().map(|argv| call(argv)).collect(),
+            };
+            let calls = mark.into_iter().chain(own).chain(end).collect();
             let client = ClientState { db, ..ClientState::new(Arc::default(), true) };
             let watches = std::mem::take(&mut watches);
             let called = self.tick();
@@ -208,12 +234,13 @@ impl Record {
             };
             let returned = self.tick();
             let ran = done.as_ref().map_or(usize::MAX, |done| done.ran.len()).saturating_sub(marks);
+            let ran = if how == How::Script { usize::MAX } else { ran };
             let rest = lines.split_off(ran.min(lines.len()));
             if done.is_none() && !multi {
                 self.left.lock().unwrap().insert(unit);
             }
             let selected = done.as_ref().map(|done| done.client.db);
-            let answers = done.and_then(|done| answers(done.replies, marks, lines.len()));
+            let answers = done.and_then(|done| answers(done.replies, marks, lines.len(), how));
             let known = answers.is_some();
             let (ran, last) = in_their_databases(&lines, db);
             assert!(
@@ -271,8 +298,15 @@ impl Record {
 }
 
 /// The answers to a unit's `calls`, which follow those to `marks`; None: unknown.
-fn answers(replies: Option<Vec<Reply>>, marks: usize, calls: usize) -> Option<Vec<Answer>> {
-    let Some(replies) = replies else { return Some(vec![Answer::Aborted]) };
+fn answers(replies: Option<Vec<Reply>>, marks: usize, calls: usize, how: How) -> Option<Vec<Answer>> {
+    let Some(mut replies) = replies else { return Some(vec![Answer::Aborted]) };
+    if how == How::Script {
+        replies = match replies.remove(marks) {
+            Reply::Array(replies) => replies,
+            refused => vec![refused; calls],
+        };
+        replies.splice(0..0, vec![Reply::Nil; marks]);
+    }
     let answers: Vec<Answer> = replies.iter().skip(marks).take(calls).map(Answer::of).collect();
     let in_doubt = |a: &Answer| matches!(a, Answer::Error(line) if line.contains("commit result unknown"));
     (!answers.iter().any(in_doubt)).then_some(answers)
@@ -304,6 +338,27 @@ fn call(line: &[String]) -> Call {
     let argv: Vec<Bytes> = line.iter().flat_map(|word| values::sent(word)).map(Bytes::from).collect();
     let (row, names) = table().resolve(&argv).and_then(Result::ok).unwrap();
     Call { row, argv, names, id }
+}
+
+/// A script that calls these.
+/// The replies to a call that is no part of the history.
+async fn alone(exec: &Executor, call: Call) -> Option<Vec<Reply>> {
+    let client = ClientState::new(Arc::default(), true);
+    let unit = Unit { calls: vec![call], client, watches: Vec::new(), exec: false, id: None };
+    exec.run(unit).await.replies
+}
+
+/// One call of a script that calls these, or of a library's function.
+fn script(unit: usize, lines: &[Line]) -> Call {
+    let called = lines.iter().flat_map(|line| {
+        let argv = call(line).argv;
+        std::iter::once(Bytes::from(argv.len().to_string())).chain(argv)
+    });
+    let first = if unit.is_multiple_of(2) { ["EVAL", SCRIPT, "0"] } else { ["FCALL", "called", "0"] };
+    let first = first.map(|word| Bytes::from_static(word.as_bytes()));
+    let argv: Vec<Bytes> = first.into_iter().chain(called).collect();
+    let (row, names) = table().resolve(&argv).and_then(Result::ok).unwrap();
+    Call { row, argv, names, id: None }
 }
 
 /// Each unit's events, in order.

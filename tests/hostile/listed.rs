@@ -13,7 +13,7 @@ const AT_ONCE: usize = 500;
 /// The maximum cost of a key in pipelined GETs: twice the measured cost. In a release build decoding and
 /// answering a GET gains more.
 const GETS: f64 = 0.65;
-const GETS_OF_A_RELEASE: f64 = 0.75;
+const GETS_OF_A_RELEASE: f64 = 1.1;
 /// The shortest of this many runs counts.
 const TRIES: usize = 5;
 

@@ -10,7 +10,7 @@
 //! SIGTERM: it accepts no new commands, answers those under way, removes its row, and another one starts in
 //! its place.
 
-use crate::generate::{EVERYTHING, Group, step};
+use crate::generate::{EVERYTHING, Group, Step, step};
 use crate::record::{History, Record, Until};
 use crate::support::rng::Rng;
 use std::pin::pin;
@@ -252,7 +252,11 @@ impl World {
             tokio::time::sleep(Duration::from_millis(think as u64)).await;
             let Some(life) = self.seats[seat].borrow().clone() else { continue };
             let until = self.gone(&life, &mut rng);
-            let step = step(&mut rng, self.plan.groups, self.plan.pipeline, &format!("{name}.{at}"));
+            let step = match step(&mut rng, self.plan.groups, self.plan.pipeline, &format!("{name}.{at}")) {
+                // A script waits for its reads on a thread, and here is only one.
+                Step::Script(db, lines) => Step::Exec(db, lines),
+                step => step,
+            };
             name = self.record.step(name, &life.exec, step, until).await;
         }
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod many;
+mod order;
 mod ranked;
 #[path = "../support/mod.rs"]
 mod support;

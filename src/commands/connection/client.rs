@@ -17,6 +17,7 @@ use crate::spec::words::{parse_i64, quoted};
 use crate::spec::{Effect, Flags, Group, Row};
 use crate::{handler, help};
 use bytes::Bytes;
+use std::time::Duration;
 
 pub(super) const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
 /// The container.
@@ -354,6 +355,9 @@ async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     ]))
 }
 
+/// How long CLIENT UNBLOCK waits to learn what becomes of a client that looks for something to have.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
+
 const CLIENT_UNBLOCK: Command = Command::new(
     Row::new(Group::Connection, "unblock", -3, "5.0.0")
         .flags(OPEN.or(Flags::ADMIN))
@@ -377,7 +381,16 @@ async fn unblock(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let Some(how) = how else {
         return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
     };
-    let id = id.int()?;
-    let client = u64::try_from(id).ok().filter(|id| cx.server.waiters.unblock(*id, how));
-    Ok(Reply::Int(client.is_some().into()))
+    let Ok(client) = u64::try_from(id.int()?) else { return Ok(Reply::Int(0)) };
+    let waiters = &cx.server.waiters;
+    let is_unblocked = match waiters.unblock(client, how) {
+        Some(is_unblocked) => is_unblocked,
+        None => {
+            // What it looks for may be taken in this lane.
+            cx.light(u64::MAX)?;
+            let settled = tokio::time::timeout(LONGEST_LOOK, waiters.unblock_settled(client, how));
+            settled.await.unwrap_or(false)
+        }
+    };
+    Ok(Reply::Int(is_unblocked.into()))
 }

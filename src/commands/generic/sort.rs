@@ -141,8 +141,8 @@ async fn sorted(cx: &Cx<'_>, mut args: Args<'_>, may_store: bool) -> Result<Repl
         (_, Ok(Some(rep))) => ranked(cx, &s, rep, &mut options).await?,
         _ => {
             let members = set::members(&s, slot.set()?).await?;
-            if options.store.is_some() && options.unsorted {
-                // A set has no order to store.
+            if (options.store.is_some() || cx.client.in_script) && options.unsorted {
+                // A set has no order to store, nor one that a script may rely on.
                 (options.unsorted, options.alpha, options.by) = (false, true, None);
             }
             members

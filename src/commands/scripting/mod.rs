@@ -1,38 +1,50 @@
-//! Scripts and functions. Tern has none: commands that would load or run one are refused, queries about them
-//! are answered.
+//! Scripts, and functions of libraries.
+
+mod functions;
 
 use crate::commands::args::Args;
-use crate::commands::binding::{Command, Run};
+use crate::commands::binding::{Command, Named, Run, ScriptOp};
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result};
+use crate::keyspace::scripts;
+use crate::lua::{Source, hex, parse_hex, sha1};
 use crate::server::reply::Reply;
-use crate::spec::words::quoted;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Row};
+use crate::store::Read;
 use crate::{handler, help};
+use bytes::Bytes;
+use std::sync::Arc;
 
-const NO_SCRIPTS: Run = Run::Refuse(
-    "ERR this server does not support scripts and functions. Instead: DELEX key IFEQ token releases a lock, \
-     INCREX key UBOUND 100 ENX EX 60 limits a rate, WATCH and MULTI run commands together",
-);
+const fn runs(named: Named, reads_only: bool) -> Run {
+    Run::Script(ScriptOp { named, reads_only })
+}
+
+const NO_SUCH_SCRIPT: ReplyError = ReplyError::new("NOSCRIPT No matching script.");
 
 /// Redis' reply if no script is running.
-const NOTHING_RUNS: Run = Run::Refuse("NOTBUSY No scripts in execution right now.");
+const NOTHING_RUNS: &str = "NOTBUSY No scripts in execution right now.";
 
 const WRITTEN: &[KeySpec] =
     &[KeySpec { flags: &["RW", "access", "update"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
 const READ: &[KeySpec] =
     &[KeySpec { flags: &["RO", "access"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
 
-const RUNS: Flags = Flags::NOSCRIPT.or(Flags::STALE).or(Flags::MOVABLEKEYS);
-const READS: Flags = RUNS.or(Flags::READONLY);
-const NONE_RUNS: &str = "Runs a script. Not supported.";
+/// What a script reads and writes is seen while it runs. So it goes through a lane, unless it only reads.
+const RUNS: Flags = SCRIPTS.or(Flags::KEEPS);
+const READS: Flags = SCRIPTS.or(Flags::READONLY);
+const SCRIPTS: Flags = Flags::NOSCRIPT
+    .or(Flags::STALE)
+    .or(Flags::SKIP_MONITOR)
+    .or(Flags::NO_MANDATORY_KEYS)
+    .or(Flags::MOVABLEKEYS);
+const RUNS_ONE: &str = "Runs a script in one transaction.";
+const RUNS_A_FUNCTION: &str = "Runs a function in one transaction.";
 
 const ARGS_OF_SCRIPT: &str = "script numkeys [key [key ...]] [arg [arg ...]]";
 const ARGS_OF_DIGEST: &str = "sha1 numkeys [key [key ...]] [arg [arg ...]]";
 const ARGS_OF_FUNCTION: &str = "function numkeys [key [key ...]] [arg [arg ...]]";
 
-const OF_SCRIPTS: &str = "Manages scripts. Not supported.";
-const OF_FUNCTIONS: &str = "Manages functions. Not supported.";
+const OF_SCRIPTS: &str = "Manages scripts.";
 
 const KILLS: Flags = Flags::NOSCRIPT.or(Flags::ALLOW_BUSY);
 
@@ -43,33 +55,19 @@ const SCRIPT_SUBS: &[Command] = &[
     help!("script", Group::Scripting, "5.0.0"),
     SCRIPT_KILL,
     SCRIPT_LOAD,
-];
-
-const CHANGES: Flags = Flags::WRITE.or(Flags::NOSCRIPT);
-const ADDS: Flags = CHANGES.or(Flags::DENYOOM);
-
-const FUNCTION_SUBS: &[Command] = &[
-    FUNCTION_DELETE,
-    FUNCTION_DUMP,
-    FUNCTION_FLUSH,
-    help!("function", Group::Scripting, "7.0.0"),
-    FUNCTION_KILL,
-    FUNCTION_LIST,
-    FUNCTION_LOAD,
-    FUNCTION_RESTORE,
-    FUNCTION_STATS,
+    SCRIPT_SHOW,
 ];
 
 /// The commands of this family.
 pub(crate) const COMMANDS: &[Command] =
-    &[EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, SCRIPT, FUNCTION];
+    &[EVAL, EVAL_RO, EVALSHA, EVALSHA_RO, FCALL, FCALL_RO, SCRIPT, functions::FUNCTION];
 
 const SCRIPT_DEBUG: Command = Command::new(
     Row::new(Group::Scripting, "debug", 3, "3.2.0")
         .flags(Flags::NOSCRIPT)
         .syntax("<mode: YES | SYNC | NO>")
         .summary(OF_SCRIPTS),
-    NO_SCRIPTS,
+    Run::Refuse("ERR this server has no debugger of scripts"),
 );
 
 const SCRIPT_KILL: Command = Command::new(
@@ -77,56 +75,16 @@ const SCRIPT_KILL: Command = Command::new(
         .flags(KILLS)
         .summary(OF_SCRIPTS)
         .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
-    NOTHING_RUNS,
+    handler!(kill),
 );
 
 const SCRIPT_LOAD: Command = Command::new(
     Row::new(Group::Scripting, "load", 3, "2.6.0")
-        .flags(Flags::NOSCRIPT.or(Flags::STALE))
+        .flags(Flags::NOSCRIPT.or(Flags::STALE).or(Flags::KEEPS))
         .syntax("script")
         .summary(OF_SCRIPTS)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
-    NO_SCRIPTS,
-);
-
-const FUNCTION_DELETE: Command = Command::new(
-    Row::new(Group::Scripting, "delete", 3, "7.0.0")
-        .flags(CHANGES)
-        .syntax("library-name")
-        .summary(OF_FUNCTIONS)
-        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
-    Run::Refuse("ERR Library not found"),
-);
-
-const FUNCTION_DUMP: Command = Command::new(
-    Row::new(Group::Scripting, "dump", 2, "7.0.0").flags(Flags::NOSCRIPT).summary(OF_FUNCTIONS),
-    NO_SCRIPTS,
-);
-
-const FUNCTION_KILL: Command = Command::new(
-    Row::new(Group::Scripting, "kill", 2, "7.0.0")
-        .flags(KILLS)
-        .summary(OF_FUNCTIONS)
-        .tips(&["request_policy:all_shards", "response_policy:one_succeeded"]),
-    NOTHING_RUNS,
-);
-
-const FUNCTION_LOAD: Command = Command::new(
-    Row::new(Group::Scripting, "load", -3, "7.0.0")
-        .flags(ADDS)
-        .syntax("[REPLACE] function-code")
-        .summary(OF_FUNCTIONS)
-        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
-    NO_SCRIPTS,
-);
-
-const FUNCTION_RESTORE: Command = Command::new(
-    Row::new(Group::Scripting, "restore", -3, "7.0.0")
-        .flags(ADDS)
-        .syntax("serialized-value [policy: FLUSH | APPEND | REPLACE]")
-        .summary(OF_FUNCTIONS)
-        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
-    NO_SCRIPTS,
+    handler!(load),
 );
 
 const EVAL: Command = Command::new(
@@ -134,8 +92,8 @@ const EVAL: Command = Command::new(
         .flags(RUNS)
         .keys(WRITTEN)
         .syntax(ARGS_OF_SCRIPT)
-        .summary(NONE_RUNS),
-    NO_SCRIPTS,
+        .summary(RUNS_ONE),
+    runs(Named::Text, false),
 );
 
 const EVAL_RO: Command = Command::new(
@@ -143,8 +101,8 @@ const EVAL_RO: Command = Command::new(
         .flags(READS)
         .keys(READ)
         .syntax(ARGS_OF_SCRIPT)
-        .summary(NONE_RUNS),
-    NO_SCRIPTS,
+        .summary(RUNS_ONE),
+    runs(Named::Text, true),
 );
 
 const EVALSHA: Command = Command::new(
@@ -152,8 +110,8 @@ const EVALSHA: Command = Command::new(
         .flags(RUNS)
         .keys(WRITTEN)
         .syntax(ARGS_OF_DIGEST)
-        .summary(NONE_RUNS),
-    NO_SCRIPTS,
+        .summary(RUNS_ONE),
+    runs(Named::Digest, false),
 );
 
 const EVALSHA_RO: Command = Command::new(
@@ -161,8 +119,8 @@ const EVALSHA_RO: Command = Command::new(
         .flags(READS)
         .keys(READ)
         .syntax(ARGS_OF_DIGEST)
-        .summary(NONE_RUNS),
-    NO_SCRIPTS,
+        .summary(RUNS_ONE),
+    runs(Named::Digest, true),
 );
 
 const FCALL: Command = Command::new(
@@ -170,8 +128,8 @@ const FCALL: Command = Command::new(
         .flags(RUNS)
         .keys(WRITTEN)
         .syntax(ARGS_OF_FUNCTION)
-        .summary(NONE_RUNS),
-    NO_SCRIPTS,
+        .summary(RUNS_A_FUNCTION),
+    runs(Named::Function, false),
 );
 
 const FCALL_RO: Command = Command::new(
@@ -179,17 +137,12 @@ const FCALL_RO: Command = Command::new(
         .flags(READS)
         .keys(READ)
         .syntax(ARGS_OF_FUNCTION)
-        .summary(NONE_RUNS),
-    NO_SCRIPTS,
+        .summary(RUNS_A_FUNCTION),
+    runs(Named::Function, true),
 );
 
 const SCRIPT: Command =
     Command::container(Row::new(Group::Scripting, "script", -2, "2.6.0").summary(OF_SCRIPTS), SCRIPT_SUBS);
-
-const FUNCTION: Command = Command::container(
-    Row::new(Group::Scripting, "function", -2, "7.0.0").summary(OF_FUNCTIONS),
-    FUNCTION_SUBS,
-);
 
 const SCRIPT_EXISTS: Command = Command::new(
     Row::new(Group::Scripting, "exists", -3, "2.6.0")
@@ -200,80 +153,79 @@ const SCRIPT_EXISTS: Command = Command::new(
     handler!(exists),
 );
 
-async fn exists(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Array(args.rest().iter().map(|_| Reply::Int(0)).collect()))
+async fn exists(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let epoch = scripts::epoch(cx.tx, Read::Snapshot).await?;
+    let mut found = Vec::with_capacity(args.len());
+    for name in args.rest() {
+        found.push(Reply::from(match parse_hex(name) {
+            Some(digest) if cx.server.scripts.find(&digest, epoch).is_some() => true,
+            Some(digest) => scripts::header(cx.tx, &digest, Read::Serializable).await?.is_some(),
+            None => false,
+        }));
+    }
+    Ok(Reply::Array(found))
+}
+
+async fn load(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let text = args.next()?;
+    let digest = sha1(text);
+    let epoch = scripts::epoch(cx.tx, Read::Snapshot).await?;
+    let source = match cx.server.scripts.find(&digest, epoch) {
+        Some(known) => known,
+        None => {
+            let source = Arc::new(Source::parse(Bytes::copy_from_slice(text))?);
+            cx.server.scripts.compile(&cx.server.env.clock, &digest, &source)?;
+            source
+        }
+    };
+    scripts::load(cx.tx, &digest, text, cx.now).await?;
+    cx.server.scripts.learn(digest, &source, epoch);
+    Ok(Reply::text(hex(&digest)))
+}
+
+const SCRIPT_SHOW: Command = Command::new(
+    Row::new(Group::Scripting, "show", 3, "8.0.0")
+        .flags(Flags::NOSCRIPT)
+        .syntax("sha1")
+        .summary(OF_SCRIPTS)
+        .tips(&["request_policy:all_shards"]),
+    handler!(show),
+);
+
+async fn show(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
+    let digest = parse_hex(args.next()?).ok_or(NO_SUCH_SCRIPT)?;
+    let epoch = scripts::epoch(cx.tx, Read::Snapshot).await?;
+    if let Some(known) = cx.server.scripts.find(&digest, epoch) {
+        return Ok(Reply::Bulk(known.text.clone()));
+    }
+    let (_, text) = scripts::find(cx.tx, &digest, Read::Snapshot).await?.ok_or(NO_SUCH_SCRIPT)?;
+    Ok(Reply::Bulk(text))
+}
+
+async fn kill(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
+    if cx.server.scripts.kill(false) {
+        return Ok(Reply::Ok);
+    }
+    Err(ReplyError::new(NOTHING_RUNS).into())
 }
 
 const SCRIPT_FLUSH: Command = Command::new(
     Row::new(Group::Scripting, "flush", -2, "2.6.0")
-        .flags(Flags::NOSCRIPT)
+        .flags(Flags::NOSCRIPT.or(Flags::KEEPS))
         .syntax("[flush-type: ASYNC | SYNC]")
         .summary(OF_SCRIPTS)
         .tips(&["request_policy:all_nodes", "response_policy:all_succeeded"]),
     handler!(script_flush),
 );
 
-async fn script_flush(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    flush(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")
-}
-
-const FUNCTION_FLUSH: Command = Command::new(
-    Row::new(Group::Scripting, "flush", -2, "7.0.0")
-        .flags(CHANGES)
-        .syntax("[flush-type: ASYNC | SYNC]")
-        .summary(OF_FUNCTIONS)
-        .tips(&["request_policy:all_shards", "response_policy:all_succeeded"]),
-    handler!(function_flush),
-);
-
-async fn function_flush(_cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
-    if args.len() > 1 {
-        return Err(args.no_such_form().into());
-    }
-    flush(args, "ERR FUNCTION FLUSH only supports SYNC|ASYNC option")
+async fn script_flush(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
+    let reply = flush(args, "ERR SCRIPT FLUSH only support SYNC|ASYNC option")?;
+    scripts::flush(cx.tx).await?;
+    cx.server.scripts.forget();
+    Ok(reply)
 }
 
 fn flush(mut args: Args<'_>, otherwise: &'static str) -> Result<Reply> {
     let known = args.is_empty() || args.keyword("ASYNC") || args.keyword("SYNC");
     if known && args.is_empty() { Ok(Reply::Ok) } else { Err(ReplyError::new(otherwise).into()) }
-}
-
-const FUNCTION_LIST: Command = Command::new(
-    Row::new(Group::Scripting, "list", -2, "7.0.0")
-        .flags(Flags::NOSCRIPT)
-        .syntax("[LIBRARYNAME library-name-pattern] [WITHCODE]")
-        .summary(OF_FUNCTIONS)
-        .tips(&["nondeterministic_output_order"]),
-    handler!(function_list),
-);
-
-async fn function_list(_cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let (mut name, mut code) = (false, false);
-    while let Some(word) = args.peek() {
-        if !code && args.keyword("WITHCODE") {
-            code = true;
-        } else if !name && args.keyword("LIBRARYNAME") {
-            args.next().map_err(|_| ReplyError::new("ERR library name argument was not given"))?;
-            name = true;
-        } else {
-            let word = quoted(word);
-            return Err(ReplyError::of(format!("ERR Unknown argument {word}")).into());
-        }
-    }
-    Ok(Reply::Array(Vec::new()))
-}
-
-const FUNCTION_STATS: Command = Command::new(
-    Row::new(Group::Scripting, "stats", 2, "7.0.0").flags(KILLS).summary(OF_FUNCTIONS).tips(&[
-        "nondeterministic_output",
-        "request_policy:all_shards",
-        "response_policy:special",
-    ]),
-    handler!(stats),
-);
-
-/// No function is running, and no engine could run one.
-async fn stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    let none = (Reply::bulk_static("running_script"), Reply::Nil);
-    Ok(Reply::Map(vec![none, (Reply::bulk_static("engines"), Reply::Map(Vec::new()))]))
 }

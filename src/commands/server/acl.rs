@@ -301,7 +301,7 @@ fn show(r: &Refusal, now: u64) -> Reply {
     let facts = [
         ("count", Reply::Int(r.count)),
         ("reason", Reply::bulk_static(r.reason.text())),
-        ("context", Reply::bulk_static(if r.in_multi { "multi" } else { "toplevel" })),
+        ("context", Reply::bulk_static(r.context.text())),
         ("object", Reply::Bulk(r.object.clone())),
         ("username", Reply::Bulk(r.user.clone())),
         ("age-seconds", Reply::Double(now.saturating_sub(r.updated) as f64 / 1000.0)),

@@ -187,8 +187,7 @@ fn keys<'a>(table: &Table, argv: &'a [Bytes]) -> Result<Vec<(&'a Bytes, &'static
     for spec in row.keys {
         found.extend(keys_at(spec, argv).ok_or(invalid.clone())?.map(|key| (key, row.key_flags(spec, argv))));
     }
-    // A script may have no keys.
-    if found.is_empty() && row.group != Group::Scripting { Err(invalid.into()) } else { Ok(found) }
+    if found.is_empty() && !row.flags.has(Flags::NO_MANDATORY_KEYS) { Err(invalid.into()) } else { Ok(found) }
 }
 
 const COMMAND_GETKEYS: Command = Command::new(

@@ -40,6 +40,8 @@ const HELP: &[&str] = &[
     "    Drops this server's caches of the store. LOADAOF does the same.",
     "SET-ACTIVE-EXPIRE <0|1>",
     "    Turns the job that removes expired keys off or on.",
+    "SET-DISABLE-DENY-SCRIPTS <0|1>",
+    "    Whether scripts may call commands that are refused to scripts.",
     "SLEEP <seconds>",
     "    Replies after that time.",
     "HELP",
@@ -57,7 +59,8 @@ const DEBUG: Command = Command::new(
         .flags(Flags::ADMIN.or(Flags::NOSCRIPT).or(Flags::LOADING).or(Flags::STALE).or(Flags::PROTECTED))
         .syntax(
             "<DICTIONARY-GC | ERROR message | HELP | LOG message | OBJECT key | PANIC [CONNECTION] \
-             | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> | SLEEP seconds>",
+             | PROTOCOL type | RELOAD | SET-ACTIVE-EXPIRE <0 | 1> \
+             | SET-DISABLE-DENY-SCRIPTS <0 | 1> | SLEEP seconds>",
         )
         .summary("Commands for testing and debugging, allowed by enable-debug-command.")
         .for_systems(),
@@ -91,6 +94,11 @@ async fn debug(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         (b"set-active-expire", [on]) => {
             let on = parse_i64(on).is_some_and(|n| n != 0);
             cx.server.active_expire.store(on, Ordering::Relaxed);
+            Ok(Reply::Ok)
+        }
+        (b"set-disable-deny-scripts", [on]) => {
+            let on = parse_i64(on).is_some_and(|n| n != 0);
+            cx.server.scripts.may_call_all.store(on, Ordering::Relaxed);
             Ok(Reply::Ok)
         }
         (b"sleep", [_]) => {
@@ -130,7 +138,7 @@ fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
         b"verbatim" => Reply::Verbatim(Bytes::from_static(b"This is a verbatim\nstring")),
         b"true" => Reply::Bool(true),
         b"false" => Reply::Bool(false),
-        b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999"),
+        b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999".into()),
         _ => {
             let known = "string|integer|double|bignum|null|array|set|map|attrib|push|verbatim|true|false";
             return Err(ReplyError::of(format!(

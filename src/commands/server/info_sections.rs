@@ -75,6 +75,8 @@ pub(super) fn clients(out: &mut String, server: &Server) {
 /// `used_memory` is the resident memory: no other number is correct for all allocators in the process.
 pub(super) fn memory(out: &mut String, server: &Server) {
     let (p, store) = (process::read(), server.store.stats());
+    let (scripts, script_bytes) = server.scripts.size();
+    let (libraries, functions) = server.libraries.size();
     lines!(out, "Memory",
         "used_memory": p.rss,
         "used_memory_human": human(p.rss),
@@ -89,14 +91,14 @@ pub(super) fn memory(out: &mut String, server: &Server) {
         "maxmemory": 0,
         "maxmemory_human": "0B",
         "maxmemory_policy": "noeviction",
-        "number_of_cached_scripts": 0,
-        "number_of_functions": 0,
-        "number_of_libraries": 0,
+        "number_of_cached_scripts": scripts,
+        "number_of_functions": functions,
+        "number_of_libraries": libraries,
         "used_memory_lua": 0,
         "used_memory_lua_human": "0B",
         "used_memory_vm_total": 0,
-        "used_memory_scripts": 0,
-        "used_memory_scripts_human": "0B",
+        "used_memory_scripts": script_bytes,
+        "used_memory_scripts_human": human(script_bytes as u64),
         "mem_fragmentation_ratio": "1.00",
         "mem_clients_slaves": 0,
         "mem_clients_normal": server.clients.all().iter().map(|c| c.memory()).sum::<u64>(),

@@ -88,6 +88,7 @@ pub(crate) fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::PUBLISHES);
     match run {
         Run::Handler(_) => (in_transaction || row.effect == Effect::Selects) && row.waits == Waits::No,
+        Run::Script(_) => true,
         Run::Session(op) => op == SessionOp::Exec,
         Run::Refuse(_) | Run::Nothing => false,
     }

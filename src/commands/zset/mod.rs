@@ -211,7 +211,8 @@ pub(crate) async fn add(
         if let Some(score) = last {
             new += i64::from(place.1.is_none());
             changed += i64::from(place.1.is_some_and(|before| before != score));
-            place.1 = Some(score);
+            // The other zero is no change.
+            place.1 = place.1.filter(|before| *before == score).or(Some(score));
         }
     }
     let changes = now.into_iter().filter(|(_, (from, to))| from != to);

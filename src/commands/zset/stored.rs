@@ -13,7 +13,7 @@ use crate::types::zset::{self, Entry};
 use bytes::Bytes;
 
 /// The most members that are stored in one transaction if they can be prebuilt: others wait for its commit.
-const MOST_AT_ONCE: usize = 10_000;
+pub(super) const MOST_AT_ONCE: usize = 10_000;
 
 /// Makes the key hold these members, or what was prebuilt; without any it goes.
 pub(crate) async fn put(

@@ -20,6 +20,7 @@ pub(crate) mod database;
 mod idempotency;
 pub(crate) mod objects;
 pub(crate) mod root;
+mod scripts;
 
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;

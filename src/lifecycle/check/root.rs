@@ -2,7 +2,7 @@
 //! records.
 
 use super::idempotency::{self, Sizes};
-use super::{Checker, Database};
+use super::{Checker, Database, scripts};
 use crate::error::StoreResult;
 use crate::keyspace::catalog::Place;
 use crate::keyspace::cluster::instances::Instance;
@@ -91,6 +91,7 @@ async fn row(view: &AuditView, known: &Mutex<KnownIds>, key: &Bytes, value: &Byt
             Secret::decode(value).is_none().then(|| "the store's secret does not decode".into())
         }
         Some(b'p') => (!is_message_row(key, value)).then(|| "a row of messages does not decode".into()),
+        Some(b's') => scripts::row(view, key, value).await?,
         Some(b't') => idempotency::row(view, key, value).await?,
         Some(b'u') => idempotency::age(view, key, value).await?,
         _ => Some("an unknown kind of row".to_owned()),

@@ -15,6 +15,7 @@
 //! written while it is decompressed ([`prebuild`]).
 
 mod crc;
+mod libraries;
 mod lzf;
 mod packed;
 mod prebuild;
@@ -23,6 +24,7 @@ mod restore;
 mod stream;
 mod weight;
 
+pub use libraries::{libraries, of_libraries};
 pub use prebuild::prebuild;
 pub use read::{Refused, decode, kind, scan};
 pub use restore::{Encodings, check, restore, restore_prebuilt};

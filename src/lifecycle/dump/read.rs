@@ -158,7 +158,7 @@ async fn open(payload: &[u8], longest: usize) -> Result<(u8, Reader<'_>), Refuse
     Ok((*kind, Reader { rest, longest }))
 }
 
-async fn body(payload: &[u8]) -> Option<&[u8]> {
+pub(super) async fn body(payload: &[u8]) -> Option<&[u8]> {
     let (body, footer) = payload.split_at_checked(payload.len().checked_sub(FOOTER)?)?;
     let (version, checksum) = footer.split_first_chunk::<2>()?;
     let (summed, _) = payload.split_at_checked(payload.len() - checksum.len())?;
@@ -373,7 +373,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    async fn string(&mut self) -> Option<Bytes> {
+    pub(super) async fn string(&mut self) -> Option<Bytes> {
         let Some((mut parts, length)) = self.parts()? else {
             return self.number().map(|n| Bytes::from(n.to_string()));
         };

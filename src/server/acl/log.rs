@@ -45,6 +45,28 @@ impl Reason {
     }
 }
 
+/// Where a refused command came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Context {
+    /// From a client.
+    TopLevel,
+    /// From a client, inside MULTI or EXEC.
+    Multi,
+    /// From a script.
+    Lua,
+}
+
+impl Context {
+    /// The context as ACL LOG shows it.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Context::TopLevel => "toplevel",
+            Context::Multi => "multi",
+            Context::Lua => "lua",
+        }
+    }
+}
+
 /// One refusal, or several equal ones.
 #[derive(Debug, Clone)]
 pub struct Refusal {
@@ -54,8 +76,8 @@ pub struct Refusal {
     pub count: i64,
     /// The reason.
     pub reason: Reason,
-    /// Inside MULTI or EXEC.
-    pub in_multi: bool,
+    /// Where the command came from.
+    pub context: Context,
     /// The command, key or channel.
     pub object: Bytes,
     /// The user.
@@ -71,7 +93,7 @@ pub struct Refusal {
 impl Refusal {
     fn is_same(&self, other: &Refusal) -> bool {
         self.reason == other.reason
-            && self.in_multi == other.in_multi
+            && self.context == other.context
             && self.object == other.object
             && self.user == other.user
             && self.updated.abs_diff(other.updated) <= TOGETHER

@@ -10,7 +10,7 @@ pub(crate) mod log;
 pub(crate) mod selector;
 pub(crate) mod user;
 
-pub use log::{AclLog, Reason, Refusal, kept};
+pub use log::{AclLog, Context, Reason, Refusal, kept};
 pub use selector::{Denied, RuleError};
 pub use user::{DEFAULT, User};
 

@@ -325,9 +325,26 @@ impl Tracking {
         let seen = self.committed.load(Ordering::SeqCst);
         if trackers.contains_key(&id) {
             let possible = keys.iter().filter(|key| key.len() <= MAX_REDIS_KEY);
-            possible.for_each(|key| table.add(key, (id, seen), |id| trackers.contains_key(&id)));
+            possible.for_each(|key| {
+                table.add(key, (id, seen), |id| trackers.contains_key(&id));
+            });
         }
         self.count(table);
+    }
+
+    /// Remembers that a client reads `keys` in a transaction that has begun already, and reads at `version`. False if
+    /// one of them may have changed since without the client being told: then the transaction must begin again.
+    pub(crate) fn remember_late(&self, id: u64, keys: &[&Bytes], version: Version) -> bool {
+        let mut guard = self.hub.lock();
+        let Hub { trackers, table, .. } = &mut *guard;
+        let mut is_new = false;
+        if trackers.contains_key(&id) {
+            for key in keys.iter().filter(|key| key.len() <= MAX_REDIS_KEY) {
+                is_new |= table.add(key, (id, version), |id| trackers.contains_key(&id));
+            }
+        }
+        self.count(table);
+        !is_new || self.committed.load(Ordering::SeqCst) <= version
     }
 
     fn count(&self, table: &Table) {

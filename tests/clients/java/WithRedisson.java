@@ -34,10 +34,7 @@ import org.redisson.config.Config;
 import org.redisson.config.Protocol;
 
 /**
- * An application's use of redisson without scripts. Its transactions have no WATCH. Scripts are: its locks; of maps put, putIfAbsent,
- * remove, replace, containsValue, fastReplace and fastPutIfExists; of lists set, fastRemove, indexOf, contains, containsAll and
- * removeAll, and of queues drainTo and poll of several elements; of scored sorted sets polls without a timeout, addAndGetRank and
- * addScoreAndGetRank, replace, containsAll and retainAll, and scores and ranks of several members. Its scores are finite.
+ * An application's use of redisson without scripts, which are in ScriptedRedisson. Its transactions have no WATCH. Its scores are finite.
  */
 final class WithRedisson extends Drive {
     private static RedissonClient client;

@@ -84,6 +84,8 @@ pub enum Step {
     Send(u8, Vec<Line>),
     /// MULTI, these, EXEC.
     Exec(u8, Vec<Line>),
+    /// One script that calls these.
+    Script(u8, Vec<Line>),
     /// WATCH of the key that the line reads, that line, and after a pause an EXEC of the calls.
     Watched { read: Line, pause: Duration, calls: Vec<Line> },
 }
@@ -136,6 +138,11 @@ impl Group {
         !matches!(self, Group::Chunked | Group::Once)
     }
 
+    /// Whether its commands are also called by scripts: those whose answers a script hands on as they are.
+    fn is_for_scripts(self) -> bool {
+        matches!(self, Group::Registers | Group::Counters | Group::Expiring)
+    }
+
     /// The database of its next command.
     fn database(self, rng: &mut Rng) -> u8 {
         if self == Group::Databases { 1 + rng.below(2) as u8 } else { 0 }
@@ -153,7 +160,8 @@ pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> St
     if rng.below(5) == 0 && group.is_for_exec() {
         let groups = vec![group; 2 + rng.below(2)];
         let (db, lines) = lines(rng, &groups, fresh);
-        return Step::Exec(db, lines);
+        let as_script = group.is_for_scripts() && rng.below(2) == 0;
+        return if as_script { Step::Script(db, lines) } else { Step::Exec(db, lines) };
     }
     let n = 1 + rng.below(pipeline);
     let groups: Vec<Group> = (0..n).map(|_| groups[rng.below(groups.len())]).collect();

@@ -52,6 +52,8 @@ impl Answer {
     pub fn of(reply: &Reply) -> Self {
         match reply {
             Reply::Ok => Answer::Ok,
+            // A script hands it on so.
+            Reply::Simple(line) if line == "OK" => Answer::Ok,
             Reply::Nil => Answer::Nil,
             Reply::NilArray => Answer::Aborted,
             Reply::Int(n) => Answer::Int(*n),
