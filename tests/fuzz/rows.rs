@@ -328,11 +328,7 @@ impl Damaged {
     }
 
     /// Removes `n` of the databases, all of them empty, after skipping the last `skipped`. Returns the same.
-    pub async fn last_databases(
-        &self,
-        skipped: usize,
-        n: usize,
-    ) -> (bool, Result<BTreeSet<Unseen>, String>) {
+    pub async fn last_databases(&self, skipped: usize, n: usize) -> (bool, Result<BTreeSet<Unseen>, String>) {
         let databases = self.sound.keys().rev().filter(|key| key[0] == b'd').skip(skipped).take(n);
         self.without(&databases.cloned().collect::<Vec<_>>()).await
     }

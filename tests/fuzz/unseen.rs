@@ -105,7 +105,7 @@ pub fn why(
         b'a' => (Unseen::Numbers, len == 5 && sized(8)),
         b'r' => (Unseen::Numbers, len == 5 && sized(0) && before.is_none()),
         b'q' => (Unseen::Blocks, len == 2 && sized(8)),
-        b'd' => (Unseen::NoDatabase, after.is_none() && sound.range(key.clone()..).nth(1)?.0[0] != b'd'),
+        b'd' => (Unseen::NoDatabase, after.is_none() && damaged.range(key.clone()..).next()?.0[0] != b'd'),
         b'i' => (Unseen::Server, len == 9),
         b'l' => (Unseen::Lane, len == 11 && sized(8)),
         b'g' => (Unseen::NoGarbage, is_no_garbage(sound, key, before)),

@@ -98,13 +98,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// Of `n` keys.
-    fn plain(n: usize) -> Self {
-        Asked { weights: vec![1.0; n], aggregate: Aggregate::Sum, with_scores: false }
-    }
-
     fn parse(args: &mut Args<'_>, op: Ranked, n: usize, stores: bool) -> ArgResult<Self> {
-        let mut asked = Asked::plain(n);
+        let mut asked = Asked { weights: vec![1.0; n], aggregate: Aggregate::Sum, with_scores: false };
         while !args.is_empty() {
             match () {
                 () if op != Ranked::Difference && args.len() > n && args.keyword("WEIGHTS") => {
@@ -221,121 +216,144 @@ async fn open(cx: &Cx<'_>, s: &Scope<'_>, keys: &[Bytes]) -> Result<Vec<Slot>> {
     Ok(slots)
 }
 
-/// The sources of an operation in the order in which they are read, and how many of their members that takes.
-async fn sources<'a>(
-    s: &Scope<'_>,
+/// The sources of an operation, in the order in which they are read.
+struct Sources<'a> {
     op: Ranked,
-    slots: &'a [Slot],
-    weights: &[f64],
-) -> Result<(Vec<Weighed<'a>>, u64)> {
-    let mut sources: Vec<Weighed> = Vec::with_capacity(slots.len());
-    for (slot, weight) in slots.iter().zip(weights) {
-        let source = Source::of(slot)?;
-        let len = source.len(s).await?;
-        sources.push(Weighed { key: &slot.key, source, len, weight: *weight, times: 1 });
-    }
-    if op == Ranked::Difference {
-        let mut seen = HashSet::new();
-        let mut is_first = true;
-        sources.retain(|source| std::mem::take(&mut is_first) || seen.insert(source.key));
-    } else {
-        // As in Redis: the order decides about the last digit of a sum.
-        sources.sort_by_key(|source| source.len);
-        sources.dedup_by(|again, source| {
-            let is_same = again.key == source.key && again.weight.to_bits() == source.weight.to_bits();
-            source.times += if is_same { again.times } else { 0 };
-            is_same
-        });
-    }
-    let reads = match op {
-        Ranked::Union => sources.iter().map(|source| source.len).sum(),
-        Ranked::Intersection
-        | Ranked::Difference
-        | Ranked::Range
-        | Ranked::Around
-        | Ranked::AroundMember
-        | Ranked::Search => sources.first().map_or(0, |source| source.len),
-    };
-    Ok((sources, reads))
+    sources: Vec<Weighed<'a>>,
+    /// The members that it reads, at least.
+    reads: u64,
 }
 
-/// About how many members an operation leaves: by a sample, or at least so many of a union. 0: not many, or not known.
-/// `light` refuses too much work.
-async fn about(s: &Scope<'_>, op: Ranked, slots: &[Slot], light: impl Fn(u64) -> Result<()>) -> Result<u64> {
-    let (sources, reads) = sources(s, op, slots, &vec![1.0; slots.len()]).await?;
-    let Some((first, others)) = sources.split_first().filter(|_| reads > stored::MOST_AT_ONCE as u64) else {
-        return Ok(0);
-    };
-    light(reads.saturating_mul(super::ROW))?;
-    if op == Ranked::Union {
-        return Ok(sources.iter().map(|source| source.len).max().unwrap_or(0));
-    }
-    let sample = first.source.some(s, SAMPLE).await?;
-    let (of, mut left) = (sample.len(), sample);
-    for other in others {
-        let mut found = other.source.scores(s, &left).await?.into_iter();
-        left.retain(|_| found.next().flatten().is_some() == (op == Ranked::Intersection));
-    }
-    Ok(first.len * left.len() as u64 / of.max(1) as u64)
-}
-
-/// The members that an operation leaves, with their scores, in no order.
-/// `light` refuses too much work.
-async fn combine(
-    s: &Scope<'_>,
-    op: Ranked,
-    slots: &[Slot],
-    asked: &Asked,
-    light: impl Fn(u64) -> Result<()>,
-) -> Result<HashMap<Bytes, f64>> {
-    let (sources, reads) = sources(s, op, slots, &asked.weights).await?;
-    light(reads.saturating_mul(super::ROW))?;
-    let mut sources = sources.into_iter();
-    let Some(first) = sources.next() else { return Ok(HashMap::new()) };
-    // A table that grows is hashed again as a whole, and others wait for that.
-    let mut found: HashMap<Bytes, f64> = HashMap::with_capacity(reads.min(ROOM) as usize);
-    for (member, score) in first.source.all(s).await? {
-        let score = number(score * first.weight);
-        found.insert(member, asked.aggregate.of_many(score, score, first.times - 1));
-        pause(first.times).await;
-    }
-    for Weighed { source, weight, times, len, .. } in sources {
-        if op == Ranked::Union {
-            for (member, score) in source.all(s).await? {
-                let score = number(score * weight);
-                let of = |before: &mut f64| *before = asked.aggregate.of_many(*before, score, times);
-                let new = || asked.aggregate.of_many(score, score, times - 1);
-                found.entry(member).and_modify(of).or_insert_with(new);
-                pause(times).await;
-            }
-            continue;
+impl<'a> Sources<'a> {
+    async fn of(s: &Scope<'_>, op: Ranked, slots: &'a [Slot], weights: &[f64]) -> Result<Self> {
+        let mut sources: Vec<Weighed> = Vec::with_capacity(slots.len());
+        for (slot, weight) in slots.iter().zip(weights) {
+            let source = Source::of(slot)?;
+            let len = source.len(s).await?;
+            sources.push(Weighed { key: &slot.key, source, len, weight: *weight, times: 1 });
         }
-        if len <= (found.len() as u64).saturating_mul(WHOLE) {
-            // What stays is moved to a table of its own.
-            let mut both = HashMap::with_capacity(if op == Ranked::Intersection { found.len() } else { 0 });
-            for (member, other) in source.all(s).await? {
-                let Some(score) = found.remove(&member) else { continue };
-                if op == Ranked::Intersection {
-                    both.insert(member, asked.aggregate.of_many(score, other * weight, times));
+        if op == Ranked::Difference {
+            let mut seen = HashSet::new();
+            let mut is_first = true;
+            sources.retain(|source| std::mem::take(&mut is_first) || seen.insert(source.key));
+        } else {
+            // As in Redis: the order decides about the last digit of a sum.
+            sources.sort_by_key(|source| source.len);
+            sources.dedup_by(|again, source| {
+                let is_same = again.key == source.key && again.weight.to_bits() == source.weight.to_bits();
+                source.times += if is_same { again.times } else { 0 };
+                is_same
+            });
+        }
+        let reads = if op == Ranked::Union {
+            sources.iter().map(|source| source.len).sum()
+        } else {
+            sources.first().map_or(0, |source| source.len)
+        };
+        Ok(Sources { op, sources, reads })
+    }
+
+    /// The bytes that it reads, at least.
+    fn cost(&self) -> u64 {
+        self.reads.saturating_mul(super::ROW)
+    }
+
+    /// About how many members it leaves: by a sample, or at least so many of a union. 0: not many, or not known.
+    async fn about(&self, s: &Scope<'_>) -> Result<u64> {
+        let first = self.sources.split_first().filter(|_| self.reads > stored::MOST_AT_ONCE as u64);
+        let Some((first, others)) = first else { return Ok(0) };
+        if self.op == Ranked::Union {
+            return Ok(self.sources.iter().map(|source| source.len).max().unwrap_or(0));
+        }
+        let sample = first.source.some(s, SAMPLE).await?;
+        let (of, mut left) = (sample.len(), sample);
+        for other in others {
+            let mut found = other.source.scores(s, &left).await?.into_iter();
+            left.retain(|_| found.next().flatten().is_some() == (self.op == Ranked::Intersection));
+        }
+        Ok(first.len * left.len() as u64 / of.max(1) as u64)
+    }
+
+    /// The members that it leaves, with their scores, in no order.
+    async fn combine(self, s: &Scope<'_>, aggregate: Aggregate) -> Result<HashMap<Bytes, f64>> {
+        let Sources { op, sources, reads } = self;
+        let mut sources = sources.into_iter();
+        let Some(first) = sources.next() else { return Ok(HashMap::new()) };
+        // A table that grows is hashed again as a whole, and others wait for that.
+        let mut found: HashMap<Bytes, f64> = HashMap::with_capacity(reads.min(ROOM) as usize);
+        for (member, score) in first.source.all(s).await? {
+            let score = number(score * first.weight);
+            found.insert(member, aggregate.of_many(score, score, first.times - 1));
+            pause(first.times).await;
+        }
+        for other in sources {
+            match op {
+                Ranked::Union => other.join(s, &mut found, aggregate).await?,
+                _ if other.len <= (found.len() as u64).saturating_mul(WHOLE) => {
+                    other.sift_whole(s, op, &mut found, aggregate).await?;
                 }
-                pause(times).await;
+                _ => other.sift(s, op, &mut found, aggregate).await?,
             }
-            if op == Ranked::Intersection {
-                free(found.len(), std::mem::replace(&mut found, both));
-            }
-            continue;
         }
+        Ok(found)
+    }
+}
+
+impl Weighed<'_> {
+    /// Adds its members to those of a union.
+    async fn join(&self, s: &Scope<'_>, found: &mut HashMap<Bytes, f64>, aggregate: Aggregate) -> Result<()> {
+        for (member, score) in self.source.all(s).await? {
+            let score = number(score * self.weight);
+            let of = |before: &mut f64| *before = aggregate.of_many(*before, score, self.times);
+            let new = || aggregate.of_many(score, score, self.times - 1);
+            found.entry(member).and_modify(of).or_insert_with(new);
+            pause(self.times).await;
+        }
+        Ok(())
+    }
+
+    /// Leaves what an intersection with it, or a difference, leaves: reads all of it.
+    async fn sift_whole(
+        &self,
+        s: &Scope<'_>,
+        op: Ranked,
+        found: &mut HashMap<Bytes, f64>,
+        aggregate: Aggregate,
+    ) -> Result<()> {
+        let intersects = op == Ranked::Intersection;
+        // What stays is moved to a table of its own.
+        let mut both = HashMap::with_capacity(if intersects { found.len() } else { 0 });
+        for (member, other) in self.source.all(s).await? {
+            let Some(score) = found.remove(&member) else { continue };
+            if intersects {
+                both.insert(member, aggregate.of_many(score, other * self.weight, self.times));
+            }
+            pause(self.times).await;
+        }
+        if intersects {
+            free(found.len(), std::mem::replace(found, both));
+        }
+        Ok(())
+    }
+
+    /// The same: looks for each member there.
+    async fn sift(
+        &self,
+        s: &Scope<'_>,
+        op: Ranked,
+        found: &mut HashMap<Bytes, f64>,
+        aggregate: Aggregate,
+    ) -> Result<()> {
         let members: Vec<Bytes> = aside_of(found.len(), || found.keys().cloned().collect());
         for some in members.chunks(AT_ONCE) {
-            for (member, other) in some.iter().zip(source.scores(s, some).await?) {
+            for (member, other) in some.iter().zip(self.source.scores(s, some).await?) {
                 match (op, other) {
                     (Ranked::Intersection, Some(other)) => {
                         // As in Redis, what is not a number makes the sum 0.
-                        let other = other * weight;
-                        found
-                            .entry(member.clone())
-                            .and_modify(|score| *score = asked.aggregate.of_many(*score, other, times));
-                        pause(times).await;
+                        let other = other * self.weight;
+                        let of = |score: &mut f64| *score = aggregate.of_many(*score, other, self.times);
+                        found.entry(member.clone()).and_modify(of);
+                        pause(self.times).await;
                     }
                     (Ranked::Intersection, None) | (_, Some(_)) => drop(found.remove(member)),
                     (_, None) => {}
@@ -343,8 +361,8 @@ async fn combine(
             }
             consume_budget().await;
         }
+        Ok(())
     }
-    Ok(found)
 }
 
 /// Lets others run after so many sums.
@@ -361,7 +379,9 @@ async fn answer(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &str) -> 
     let s = cx.scope()?;
     let slots = open(cx, &s, keys).await?;
     let asked = Asked::parse(&mut args, op, keys.len(), false)?;
-    let found = combine(&s, op, &slots, &asked, |bytes| cx.light(bytes)).await?;
+    let sources = Sources::of(&s, op, &slots, &asked.weights).await?;
+    cx.light(sources.cost())?;
+    let found = sources.combine(&s, asked.aggregate).await?;
     let bytes: usize = found.keys().map(Bytes::len).sum();
     if bytes > cx.most_kept() {
         return Err(StoreError::ReplyTooLarge(bytes).into());
@@ -385,11 +405,12 @@ async fn store(cx: &mut Cx<'_>, mut args: Args<'_>, op: Ranked, name: &'static s
     let entries = match built {
         Some(_) => Vec::new(),
         None => {
-            let light = |bytes| cx.light(bytes);
-            if cx.may_prebuild && about(&s, op, &slots, light).await? > stored::MOST_AT_ONCE as u64 {
+            let sources = Sources::of(&s, op, &slots, &asked.weights).await?;
+            cx.light(sources.cost())?;
+            if cx.may_prebuild && sources.about(&s).await? > stored::MOST_AT_ONCE as u64 {
                 return Err(StoreError::TooLarge.into());
             }
-            let found = combine(&s, op, &slots, &asked, light).await?;
+            let found = sources.combine(&s, asked.aggregate).await?;
             aside_of(found.len(), || entries(found).collect())
         }
     };
@@ -412,8 +433,9 @@ pub(crate) async fn of_keys(
     if slots.iter().any(|slot| Source::of(slot).is_err()) {
         return Ok(None);
     }
-    let found = combine(s, op, &slots, &asked, |_| Ok(())).await?;
-    Ok(Some((slots, aside_of(found.len(), || entries(found).collect()))))
+    let found = Sources::of(s, op, &slots, &asked.weights).await?.combine(s, asked.aggregate).await?;
+    let entries = aside_of(found.len(), || entries(found).collect());
+    Ok(Some((slots, entries)))
 }
 
 const ZUNION: Command = Command::new(
@@ -522,16 +544,15 @@ async fn zintercard(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let raw = parse_i64(args.next()?).and_then(|n| u64::try_from(n).ok());
         limit = raw.ok_or(ReplyError::new("ERR LIMIT can't be negative"))?;
     }
-    let asked = Asked::plain(keys.len());
+    let sources = Sources::of(&s, Ranked::Intersection, &slots, &vec![1.0; keys.len()]).await?;
+    cx.light(sources.cost())?;
     if limit == 0 {
-        let found = combine(&s, Ranked::Intersection, &slots, &asked, |bytes| cx.light(bytes)).await?;
+        let found = sources.combine(&s, Aggregate::Sum).await?;
         let n = found.len();
         free(n, found);
         return Ok(Reply::Int(n as i64));
     }
-    let (sources, reads) = sources(&s, Ranked::Intersection, &slots, &asked.weights).await?;
-    cx.light(reads.saturating_mul(super::ROW))?;
-    let Some((first, others)) = sources.split_first() else { return Ok(Reply::Int(0)) };
+    let Some((first, others)) = sources.sources.split_first() else { return Ok(Reply::Int(0)) };
     let members = first.source.all(&s).await?;
     let mut n = 0;
     for some in members.chunks(AT_ONCE) {
