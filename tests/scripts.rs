@@ -168,6 +168,69 @@ fn many_scripts_hold_only_each_other() {
     assert!(waited.0 < Duration::from_millis(1000), "other scripts waited {waited:?}");
 }
 
+/// Also where a call in it reads much at once.
+#[test]
+fn a_script_that_reads_much_holds_no_lane() {
+    const MANY: usize = 60_000;
+    let server = tern(&["--appendfsync", "no", "--lanes", "1"]);
+    let (mut client, mut other) = (server.client(), server.client());
+    for from in (0..MANY).step_by(5000) {
+        let all = || (from..from + 5000).map(|n| n.to_string());
+        let twice = || all().flat_map(|n| [n.clone(), n]).collect::<Vec<_>>();
+        for (command, args) in [
+            ("HSET h", twice()),
+            ("ZADD z", twice()),
+            ("SADD s", all().collect()),
+            ("RPUSH l", all().collect()),
+        ] {
+            let args: Vec<&str> = command.split(' ').chain(args.iter().map(String::as_str)).collect();
+            assert_eq!(
+                client.run(&args).value.int(),
+                Some(from as i64 * i64::from(args[0] == "RPUSH") + 5000)
+            );
+        }
+    }
+    let many = MANY.to_string();
+    let pairs = format!("-{many}");
+    let mut held = |line: &[&str]| {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| client.run(line).value);
+            let mut slowest = Duration::ZERO;
+            while !running.is_finished() {
+                let begun = Instant::now();
+                assert_eq!(text(&other.line("SET k v")), "OK");
+                slowest = slowest.max(begun.elapsed());
+            }
+            assert!(running.join().unwrap().int() > Some(1000), "{line:?}");
+            slowest.as_secs_f64() / begun.elapsed().as_secs_f64()
+        })
+    };
+    for call in [
+        &["HGETALL", "h"] as &[&str],
+        &["HKEYS", "h"],
+        &["HRANDFIELD", "h", &many],
+        &["SMEMBERS", "s"],
+        &["SUNION", "s", "t"],
+        &["SRANDMEMBER", "s", &pairs],
+        &["LRANGE", "l", "0", "-1"],
+        &["ZRANGE", "z", "0", "-1"],
+        &["ZUNION", "2", "z", "s"],
+        &["ZRANDMEMBER", "z", &many],
+        &["DUMP", "h"],
+        &["DUMP", "l"],
+        &["DUMP", "s"],
+        &["DUMP", "z"],
+    ] {
+        // The length of an array, or of a string.
+        let script = "return #redis.call(unpack(ARGV))";
+        let line = [&["EVAL", script, "0"], call].concat();
+        let least = (0..3).map(|_| held(&line)).fold(f64::MAX, f64::min);
+        println!("{call:?}: others waited for {:.0} % of its time", least * 100.0);
+        assert!(least < 0.15, "{call:?}: others waited for {:.0} % of its time", least * 100.0);
+    }
+}
+
 /// What takes long outside of Lua's own instructions.
 #[test]
 fn a_script_of_long_calls_is_ended_in_time() {

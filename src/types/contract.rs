@@ -65,9 +65,8 @@ pub(crate) trait Type: Sized {
     fn encoding(&self) -> &'static str;
     /// The answer to OBJECT REFCOUNT.
     fn references(&self) -> i64;
-    /// Bytes that a command processes to copy the value, according to its record. A value of weight 0 is
-    /// never too heavy for a lane.
-    fn weight(&self) -> u64;
+    /// Bytes that a command processes to copy the value, about. A value of weight 0 is never too heavy for a lane.
+    fn weight(&self, s: &Scope<'_>) -> impl Future<Output = Result<u64>> + Send;
     /// Bytes of a string, elements of any other type.
     fn len(&self, s: &Scope<'_>, read: Read) -> impl Future<Output = Result<u64>> + Send;
     /// Approximate bytes that the value takes in the store, besides its record's head.
@@ -199,8 +198,8 @@ macro_rules! types {
                 match self { $($(#[cfg($cfg)])? Value::$name(value) => value.references()),+ }
             }
             /// See [`Type::weight`].
-            pub fn weight(&self) -> u64 {
-                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.weight()),+ }
+            pub async fn weight(&self, s: &Scope<'_>) -> Result<u64> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.weight(s).await),+ }
             }
             /// See [`Type::len`].
             pub async fn len(&self, s: &Scope<'_>, read: Read) -> Result<u64> {

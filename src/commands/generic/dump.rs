@@ -26,6 +26,9 @@ const OPTIONS: &str = "key ttl serialized-value [REPLACE] [ABSTTL] [IDLETIME sec
 /// The commands of this family.
 pub(crate) const COMMANDS: &[Command] = &[DUMP, RESTORE, RESTORE_ASKING];
 
+/// What an element of a payload weighs at least.
+const ELEMENT: u64 = 64;
+
 const TOO_LARGE: ReplyError = ReplyError::new(
     "ERR the value has more bytes than proto-max-bulk-len allows: COPY and `tern copy` move values of any size",
 );
@@ -45,8 +48,15 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let slot = cx.look_up(&s, args.next()?).await?;
     let Some(record) = slot.record() else { return Ok(Reply::Nil) };
     let longest = cx.server.config.get().proto_max_bulk_len as u64;
-    if !matches!(record.value.kind(), Kind::Str) && record.value.weight() > longest {
-        return Err(TOO_LARGE.into());
+    // A long string is read while it is sent.
+    if record.value.kind() != Kind::Str {
+        let weight = record.value.weight(&s).await?;
+        // A list's weight is its bytes.
+        if record.value.kind() == Kind::List && weight > longest {
+            return Err(TOO_LARGE.into());
+        }
+        let elements = record.value.len(&s, Read::Snapshot).await?;
+        cx.light(weight.max(elements.saturating_mul(ELEMENT)))?;
     }
     let payload = match record.value.dump(&s).await? {
         Dump::Str(value) => return cx.dumped(&s, &slot, &value).await,

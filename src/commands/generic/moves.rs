@@ -158,7 +158,7 @@ async fn copied(cx: &Cx<'_>, from: &Scope<'_>, to: &Scope<'_>, value: &Value) ->
             Ok(value.kind().prebuilt(built))
         }
         None => {
-            cx.light(value.weight())?;
+            cx.light(value.weight(from).await?)?;
             copy::value(from, to, value).await
         }
     }

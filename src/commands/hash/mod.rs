@@ -303,6 +303,7 @@ async fn every(cx: &Cx<'_>, mut args: Args<'_>, parts: Parts) -> Result<Reply> {
     let slot = cx.look_up_members(&s, args.next()?).await?;
     let (rep, with_values) = (slot.hash()?, parts != Parts::Fields);
     if !cx.may_stream {
+        cx.light(hash::len(&s, rep, Read::Snapshot).await? * ROW)?;
         return Ok(whole(hash::all(&s, rep, with_values, MAX_REPLY).await?, parts));
     }
     let each = match hash::all_of_few(&s, rep, with_values).await? {

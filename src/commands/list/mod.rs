@@ -305,6 +305,7 @@ async fn lrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let slot = cx.look_up(&s, key).await?;
     let rep = slot.list()?;
     if !cx.may_stream {
+        weigh(cx, rep, list::count_in(rep, numbers)?)?;
         return Ok(Reply::bulks(list::range(&s, rep, numbers, MAX_REPLY).await?));
     }
     if let Some(found) = list::stream::find(&s, &slot, numbers).await?

@@ -40,6 +40,8 @@ const MAX_REPEATED: u64 = 10_000_000;
 /// The most members that a command reads in its own transaction; for more, the reply holds ids, which are
 /// read as they are sent.
 const AT_ONCE: u64 = 256;
+/// What a member that is returned weighs at least.
+const ROW: u64 = 64;
 
 /// The commands of this family.
 pub(crate) const COMMANDS: &[Command] =
@@ -180,6 +182,7 @@ pub(super) async fn found_reply(cx: &Cx<'_>, s: &Scope<'_>, found: Found) -> Res
     if cx.may_stream {
         return Ok(Reply::Members(Box::new(found.stream(s).await?)));
     }
+    cx.light(found.ids.len() * ROW)?;
     Ok(set_reply(found.members_within(s, MAX_REPLY).await?))
 }
 
@@ -265,6 +268,7 @@ async fn drawn_reply(
     if cx.may_stream {
         return Ok(drawn.stream(s).await?.map_or_else(many, |members| Reply::Members(members.into())));
     }
+    cx.light(drawn.len() as u64 * ROW)?;
     Ok(many(drawn.members_within(s, MAX_REPLY).await?))
 }
 

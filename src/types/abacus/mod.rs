@@ -92,8 +92,8 @@ impl Type for Abacus {
     fn references(&self) -> i64 {
         1
     }
-    fn weight(&self) -> u64 {
-        0
+    async fn weight(&self, _: &Scope<'_>) -> Result<u64> {
+        Ok(0)
     }
     async fn len(&self, s: &Scope<'_>, read: Read) -> Result<u64> {
         Ok(object::count(s, self.0, read).await?.cardinality())

@@ -132,8 +132,11 @@ impl Type for HashRep {
         1
     }
 
-    fn weight(&self) -> u64 {
-        0
+    async fn weight(&self, s: &Scope<'_>) -> Result<u64> {
+        match self {
+            HashRep::Listpack(_) => Ok(0),
+            HashRep::Rows { .. } => Ok(self.len(s, Read::Snapshot).await?.saturating_mul(ROW)),
+        }
     }
 
     async fn len(&self, s: &Scope<'_>, read: Read) -> Result<u64> {

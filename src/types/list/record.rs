@@ -108,21 +108,21 @@ impl Type for ListRep {
         1
     }
 
-    fn weight(&self) -> u64 {
-        match self {
+    async fn weight(&self, _: &Scope<'_>) -> Result<u64> {
+        Ok(match self {
             ListRep::Listpack(_) => 0,
             ListRep::Rows { extent, .. } => extent.bytes.saturating_add(extent.len.saturating_mul(ROW)),
-        }
+        })
     }
 
     async fn len(&self, _: &Scope<'_>, _: Read) -> Result<u64> {
         super::len(Some(self))
     }
 
-    async fn memory(&self, _: &Scope<'_>) -> Result<u64> {
+    async fn memory(&self, s: &Scope<'_>) -> Result<u64> {
         match self {
             ListRep::Listpack(raw) => Ok(raw.len() as u64),
-            ListRep::Rows { .. } => Ok(self.weight()),
+            ListRep::Rows { .. } => self.weight(s).await,
         }
     }
 

@@ -100,8 +100,8 @@ impl Type for SetRep {
     }
 
     /// 0: chunks are copied as they are.
-    fn weight(&self) -> u64 {
-        0
+    async fn weight(&self, _: &Scope<'_>) -> Result<u64> {
+        Ok(0)
     }
 
     async fn len(&self, s: &Scope<'_>, read: Read) -> Result<u64> {

@@ -133,8 +133,8 @@ impl Type for Str {
         }
     }
 
-    fn weight(&self) -> u64 {
-        len(self)
+    async fn weight(&self, _: &Scope<'_>) -> Result<u64> {
+        Ok(len(self))
     }
 
     async fn len(&self, _: &Scope<'_>, _: Read) -> Result<u64> {

@@ -107,8 +107,11 @@ impl Type for ZsetRep {
         1
     }
 
-    fn weight(&self) -> u64 {
-        0
+    async fn weight(&self, s: &Scope<'_>) -> Result<u64> {
+        match self {
+            ZsetRep::Listpack(_) => Ok(0),
+            ZsetRep::Rows { .. } => Ok(self.len(s, Read::Snapshot).await?.saturating_mul(ROWS)),
+        }
     }
 
     async fn len(&self, s: &Scope<'_>, read: Read) -> Result<u64> {
