@@ -25,8 +25,10 @@ import time
 from checked import accepted, in_turn, info, output, without_errors
 from compare import Server, free_port, processor, start, version
 
-# Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member), what is there before.
+# Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member; of a tuple, one server takes
+# the first, the next one the second), what is there before.
 FILL = ["-t", "set", "-r", "100000", "-n", "100000", "-P", "16"]
+ELEMENTS = ["-n", "100000", "-P", "16", "rpush", "hot:list", "1"]
 BOARD = ["-c", "4", "-r", "200000", "-n", "6000", "zadd", "board", *["__rand_int__", "player:__rand_int__"] * 100]
 CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
@@ -35,6 +37,7 @@ CASES = [
     ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
     ("ZINCRBY one leaderboard", ["-r", "200000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
     ("ZRANK", ["-r", "200000", "zrank", "board", "player:__rand_int__"], BOARD),
+    ("RPUSH to one list, LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
     ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
@@ -91,7 +94,7 @@ def load(servers, args, pipeline, requests, clients):
     runs = []
     begin = time.monotonic()
     for number, s in enumerate(servers):
-        own = [arg.replace("{server}", str(number)) for arg in args]
+        own = [arg[number % len(arg)] if isinstance(arg, tuple) else arg.replace("{server}", str(number)) for arg in args]
         command = ["redis-benchmark", "-p", str(s.port), "-c", str(c), "-P", str(pipeline), "-n", str(n), "--csv", *own]
         runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     outs = [run.communicate(timeout=240)[0] for run in runs]

@@ -28,7 +28,7 @@
 //!
 //! **Size.** A batch that grows beyond 1 MB, 2000 rows or 100 ms is cut; the rest runs next.
 
-use super::batch::{Batch, Halt};
+use super::batch::{Batch, Halt, is_full};
 use super::deadline::Deadline;
 use super::prebuild::{self, Prebuilds};
 use super::unit::{Beside, Done, Job};
@@ -45,8 +45,6 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bytes that a batch may write before no further unit joins it.
-const MAX_BATCH_BYTES: usize = 1 << 20;
 /// Conflicts of a unit before it fences its keys, for attempts from [`SHORT`] to [`LONG`].
 const FENCED_AFTER: u32 = 1;
 /// The same for attempts shorter than [`SHORT`]: one of them soon finds a gap between two writers.
@@ -395,8 +393,7 @@ impl Attempts {
             one.published = batch.published() - published;
             published += one.published;
             done.push(one);
-            let is_full = tx.size() > MAX_BATCH_BYTES || tx.nears_large();
-            if is_full || clock.monotonic() - start > MAX_BATCH_AGE {
+            if is_full(&tx) || clock.monotonic() - start > MAX_BATCH_AGE {
                 break;
             }
         }

@@ -33,6 +33,8 @@ use std::time::Duration;
 /// without this bound, a client that asks for one large value a hundred times would make the server hold a
 /// hundred copies.
 const MAX_HELD: usize = 1 << 20;
+/// Bytes that a transaction may write before nothing more joins it.
+const MAX_BYTES: usize = 1 << 20;
 /// How long a unit may hold its lane while others wait.
 const LONG: Duration = Duration::from_millis(50);
 /// Rows that a prefetch asks for at once: more than the usual batch names. Asking does not yield, and sixty
@@ -256,7 +258,9 @@ impl<'a> Batch<'a> {
             if is_long && unit.exec && n + 1 < unit.calls.len() {
                 return Err(Halt::TooHeavy);
             }
-            let is_enough = held.bytes > MAX_HELD || forced.is_heavy || is_long;
+            // What was built for the rest would be built again.
+            let is_full = prebuilds.is_empty() && is_full(self.runner.tx);
+            let is_enough = held.bytes > MAX_HELD || forced.is_heavy || is_long || is_full;
             if is_enough && !unit.exec && forced.may_end_before(n + 1) {
                 break;
             }
@@ -281,6 +285,11 @@ impl<'a> Batch<'a> {
         }
         Ok(true)
     }
+}
+
+/// Whether nothing more should join a transaction: others wait while it commits.
+pub(super) fn is_full(tx: &Tx) -> bool {
+    tx.size() > MAX_BYTES || tx.nears_large()
 }
 
 /// Replies held until the end of a unit.

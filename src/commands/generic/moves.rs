@@ -4,7 +4,7 @@ use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::config::Events;
-use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
+use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::lifecycle::copy;
@@ -12,8 +12,8 @@ use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KeySpec, Makes, Row, one};
 use crate::store::Read;
-use crate::types::Value;
 use crate::types::object::Slot;
+use crate::types::{Kind, Value};
 use crate::types::{object, prebuilt};
 use bytes::Bytes;
 
@@ -24,6 +24,9 @@ const fn second(flags: &'static [&'static str]) -> KeySpec {
 const RENAMED: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "update"])];
 const RENAMED_NEW: &[KeySpec] = &[one(&["RW", "access", "delete"]), second(&["OW", "insert"])];
 const COPIED: &[KeySpec] = &[one(&["RO", "access"]), second(&["OW", "update"])];
+
+/// The weight of what is copied in the command's own transaction, for whose commit others wait: more is built beforehand.
+const MOST_AT_ONCE: u64 = 1 << 20;
 
 const SAME_OBJECT: ReplyError = ReplyError::new("ERR source and destination objects are the same");
 const NOT_INT: ReplyError =
@@ -158,7 +161,12 @@ async fn copied(cx: &Cx<'_>, from: &Scope<'_>, to: &Scope<'_>, value: &Value) ->
             Ok(value.kind().prebuilt(built))
         }
         None => {
-            cx.light(value.weight(from).await?)?;
+            let weight = value.weight(from).await?;
+            cx.light(weight)?;
+            // A string's pieces are few.
+            if cx.may_prebuild && value.kind() != Kind::Str && weight > MOST_AT_ONCE {
+                return Err(StoreError::TooLarge.into());
+            }
             copy::value(from, to, value).await
         }
     }
