@@ -248,7 +248,11 @@ impl Session {
     async fn run_next(&mut self) {
         self.client.handle.set_argv(self.taken());
         let may_run = self.wait_out_pause().await;
-        if self.window.len() > 0 {
+        // Whoever killed the client may have been answered: what arrived before or since does not run.
+        if self.client.handle.is_killed() {
+            self.closing = true;
+            (self.window, self.next) = Default::default();
+        } else if self.window.len() > 0 {
             self.run_window(may_run).await;
         } else if let Some(next) = self.next.take() {
             match next {
@@ -542,5 +546,42 @@ fn next_limit(limit: usize, weight: usize) -> usize {
         MUCH.. => (limit / 4).max(1),
         LITTLE.. => limit,
         _ => (limit * 2).min(MAX_WINDOW),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::registry::table;
+    use crate::config::ConfigStore;
+    use crate::env::Env;
+    use crate::server::Server;
+    use crate::store::Store;
+    use crate::store::local::{Local, LocalOptions};
+
+    /// Hazard: the requests of a client are read between the kill and its connection's next turn, and run after CLIENT KILL was answered.
+    #[tokio::test]
+    async fn a_killed_client_runs_nothing_that_was_read() {
+        let (dir, env) = (tempfile::tempdir().unwrap(), Env::seeded(1_000, 1));
+        let store = Store::Local(Local::open(dir.path(), LocalOptions::new(env.clock.clone())).unwrap());
+        let server = Server::open(table(), store, env, ConfigStore::default()).await.unwrap();
+        let executor = Arc::new(Executor::new(Arc::new(server)));
+        for line in ["INCR k", "BLPOP l 0", "CLIENT ID", "MULTI", "SELECT 1"] {
+            for is_killed in [false, true] {
+                let client = ClientState::new(Default::default(), true);
+                let mut session = Session::new(executor.clone(), client.clone());
+                session.take(line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect());
+                if is_killed {
+                    client.handle.kill();
+                }
+                session.run().await;
+                let did = session.replies().len() > 0 || session.is_blocked();
+                assert_eq!(
+                    (did, session.is_closing(), session.is_waiting()),
+                    (!is_killed, is_killed, false),
+                    "{line}"
+                );
+            }
+        }
     }
 }

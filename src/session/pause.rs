@@ -40,8 +40,7 @@ impl Session {
             let left = end.saturating_sub(server.env.clock.monotonic());
             let _ = tokio::time::timeout(left.min(LOOK), server.pause.changed()).await;
             if self.client.handle.is_killed() {
-                self.closing = true;
-                (self.window, self.next) = Default::default();
+                break;
             }
         }
         self.client.handle.set_blocked(false);
