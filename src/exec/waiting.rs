@@ -7,9 +7,9 @@
 //! Whoever is responsible for a key looks at it in a small transaction, which reads the key's record, and has the store
 //! watch it if there is nothing. Any change after the version of that read fires the watch: of this server or another,
 //! by whatever command. What may exist without a change of the record is a key of a database that was swapped or
-//! flushed, so the place of the database is watched, too; and a member of a value that was emptied by several
-//! transactions together, so that none of them removed its record: then its number of members is watched. Two or three
-//! watches a key, kind and server, whoever waits.
+//! flushed, so the place of the database is watched, too, once for all keys; and a member of a value that was emptied by
+//! several transactions together, so that none of them removed its record: then its number of members is watched. One or
+//! two watches a key, kind and server, whoever waits.
 //!
 //! Who takes one of several elements invites those behind it, once its own call is queued: they run theirs at once, in the
 //! same order, and share its commit.
@@ -26,7 +26,7 @@ use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Prefix, root};
 use crate::server::reply::Reply;
-use crate::server::waiters::{Invitation, Open, Ticket, Unblock, Wanted};
+use crate::server::waiters::{AT_ONCE, Invitation, Open, PAUSE, Ticket, Turn, Unblock, Wanted};
 use crate::server::{ClientState, Server};
 use crate::spec::{Count, Group, Row, Waits, waited_keys};
 use crate::store::{Read, Tx, Watch};
@@ -35,19 +35,21 @@ use crate::types::Kind;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use std::future::{Future, poll_fn};
+use parking_lot::Mutex;
+use std::future::{Future, pending, poll_fn};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
+use tokio::task::yield_now;
 
-/// The pause before asking a store again that did not answer, or that does not watch.
-const PAUSE: Duration = Duration::from_millis(20);
-/// Watches that end sooner than this, so many times in a row, do not watch.
-const AT_ONCE: Duration = Duration::from_millis(1);
+/// Watches that end at once so many times in a row do not watch.
 const MANY: u32 = 16;
 
 const UNBLOCKED: ReplyError = ReplyError::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
+
+/// Keys that one transaction looks at.
+const PIECE: usize = 64;
 
 /// The most keys that a call waits for, named more than once or not.
 const MOST_KEYS: usize = 4096;
@@ -86,6 +88,8 @@ pub struct Wait {
     is_called: AtomicBool,
     /// Whether the call has run: then it may end without running once more.
     has_run: bool,
+    /// The turn for the next look at many keys.
+    turn: Mutex<Option<Turn>>,
     /// Whether it names more keys than a call waits for: it looks once.
     has_too_many: bool,
     /// When the store began to watch its keys, and how often that ended at once, in vain.
@@ -104,8 +108,8 @@ impl Wait {
         let wanted = Wanted { db: client.db, kind: kind_of(call.row) };
         let ticket = server.waiters.enter(client.id, wanted, &keys);
         let deadline = timeout.map(|timeout| server.env.clock.monotonic().saturating_add(timeout));
-        let (is_called, has_run, watched_at, in_vain) = Default::default();
-        Wait { call, ticket, deadline, is_called, has_run, has_too_many, watched_at, in_vain }
+        let (is_called, has_run, turn, watched_at, in_vain) = Default::default();
+        Wait { call, ticket, deadline, is_called, has_run, turn, has_too_many, watched_at, in_vain }
     }
 
     /// The call.
@@ -137,7 +141,7 @@ impl Wait {
             if is_called {
                 match held() {
                     Some(pause) => left = Some(left.map_or(pause, |left| left.min(pause))),
-                    None => return,
+                    None => return self.has_turn(server, left).await,
                 }
             }
             let rang = match left {
@@ -156,6 +160,36 @@ impl Wait {
         }
     }
 
+    /// Returns once it may look at its open keys, or once its time is over: those with many look one after another, while
+    /// others run.
+    async fn has_turn(&self, server: &Server, left: Option<Duration>) {
+        if !self.ticket.has_looked() || self.ticket.opened() <= PIECE {
+            return;
+        }
+        let mut turn = pin!(server.waiters.turn_for_many());
+        let mut late = pin!(async {
+            match left {
+                Some(left) => tokio::time::sleep(left).await,
+                None => pending().await,
+            }
+        });
+        loop {
+            tokio::select! {
+                biased;
+                turn = &mut turn => {
+                    *self.turn.lock() = Some(turn);
+                    return;
+                }
+                () = &mut late => return,
+                () = self.ticket.called() => {
+                    if self.is_over(server) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
     /// The answer, if there is one by now. None: wait on. `is_held`: the call may not run (a pause). Not cancel safe:
     /// what was taken would be lost.
     pub async fn go_on(
@@ -165,6 +199,7 @@ impl Wait {
         is_held: bool,
     ) -> Option<Reply> {
         self.is_called.store(false, Ordering::Relaxed);
+        let _turn = self.turn.lock().take();
         if let Some(how) = self.ticket.wake() {
             return Some(self.unblocked(executor, how));
         }
@@ -317,24 +352,46 @@ impl Wait {
             return false;
         }
         let seen = async {
-            let tx = server.store.begin();
-            let s = server.space.scope(&tx, self.prefix(server, &tx).await?);
-            let slots = self.slots(&s, keys.iter()).await?;
-            Result::Ok(self.seen(&s, &slots).await?.map(|(key, _)| key.clone()))
+            for keys in keys.chunks(PIECE) {
+                let tx = server.store.begin();
+                let s = server.space.scope(&tx, self.prefix(server, &tx).await?);
+                let slots = self.slots(&s, keys.iter()).await?;
+                if let Some((key, _)) = self.seen(&s, &slots).await? {
+                    return Ok(Some(key.clone()));
+                }
+                yield_now().await;
+            }
+            Result::Ok(None)
         };
-        // A store that does not answer says so to the call itself.
-        let Ok(Some(key)) = seen.await else { return false };
-        self.ticket.open(&key);
+        match seen.await {
+            Ok(Some(key)) => self.ticket.open(&key),
+            // They may have heard meanwhile.
+            Ok(None) => {}
+            // A store that does not answer says so to the call itself.
+            Err(_) => return false,
+        }
         self.ticket.is_behind()
     }
 
     /// Looks at the keys for which this client is responsible. None: none of them has anything, and the store watches
     /// them.
     async fn find(&self, server: &Server) -> Result<Option<Invitation>> {
-        let keys = self.ticket.open_keys();
-        if keys.is_empty() {
-            return Ok(None);
+        let mut keys = self.ticket.open_keys().into_iter();
+        // Where reads travel they go together, and take no time of others.
+        let most = if server.store.prefers_prefetch() { MOST_KEYS } else { PIECE };
+        loop {
+            let piece: Vec<Open> = keys.by_ref().take(most).collect();
+            if piece.is_empty() {
+                return Ok(None);
+            }
+            if let Some(found) = self.find_among(server, piece).await? {
+                return Ok(Some(found));
+            }
+            yield_now().await;
         }
+    }
+
+    async fn find_among(&self, server: &Server, keys: Vec<Open>) -> Result<Option<Invitation>> {
         let tx = server.store.begin();
         let prefix = self.prefix(server, &tx).await?;
         let s = server.space.scope(&tx, prefix);
@@ -342,9 +399,13 @@ impl Wait {
         if let Some((key, elements)) = self.seen(&s, &slots).await? {
             return Ok(Some(Invitation::of(key.clone(), elements)));
         }
-        let place = root::database(self.ticket.wanted().db);
+        let version = tx.read_version().await?;
+        let place = match self.ticket.place_is_watched(version) {
+            true => None,
+            false => Some(tx.watch(&root::database(self.ticket.wanted().db))?),
+        };
         let watch = |(open, slot): (Open, &Slot)| -> Result<_> {
-            let mut watches = vec![tx.watch(&prefix.record(&open.key))?, tx.watch(&place)?];
+            let mut watches = vec![tx.watch(&prefix.record(&open.key))?];
             let emptied = slot.stored().map(|record| &record.value).filter(|_| !slot.exists());
             let emptied = emptied.filter(|value| Some(value.kind()) == self.ticket.wanted().kind);
             if let Some(oid) = emptied.and_then(|value| value.counter()) {
@@ -355,6 +416,9 @@ impl Wait {
         let watches: Vec<(Open, Vec<Watch>)> =
             keys.into_iter().zip(&slots).map(watch).collect::<Result<_>>()?;
         tx.commit().await?;
+        if let Some(place) = place {
+            self.ticket.watched_place(version, place, server.env.clock.clone());
+        }
         for (open, watches) in watches {
             self.ticket.watched(open, watches);
         }

@@ -21,6 +21,7 @@ pub mod subscribers;
 pub(crate) mod tracking;
 pub(crate) mod unread;
 pub(crate) mod waiters;
+mod watcher;
 
 pub use client::{AfterReply, ClientState, ReplyMode};
 pub use protocol::Protocol;

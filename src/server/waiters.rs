@@ -1,9 +1,13 @@
 //! Who waits for which keys, on this server (BLPOP and its relatives): first come, first served.
 //!
 //! Each key has a queue for each kind of value that is waited for there: who waits for a list cannot tell who waits for
-//! a sorted set that there is one. Its first waiter is responsible for it. Always, one of two things holds for a queue:
-//! * the store watches its key, from a version at which there was nothing to have; or
+//! a sorted set that there is one. Its first waiter is responsible for it. Always, one of these things holds for a queue:
+//! * the store watches its key and the place of its database, from a version at which there was nothing to have; or
+//! * the place has changed, and the queue is about to be opened; or
 //! * it is *open*: its first waiter looks, or was told to.
+//!
+//! What may exist without a change of any key is a database that was swapped or flushed. Its place is watched once for all of
+//! its keys, from a version no later than any of theirs; when it changes, all of them are opened, those of one client after another.
 //!
 //! So a change is never missed: the watch fires, which opens the key; the first waiter looks, and either takes what
 //! there is, or has the store watch again. If it takes something, or leaves in another way while the key is open, the
@@ -13,19 +17,28 @@
 //! queue, as long as their calls run in the same lane: they take without looking, each once the one before it is on
 //! its way, and share its commit.
 
-use crate::store::Watch;
+use super::watcher::{Watched, Watcher};
+use crate::env::Clock;
+use crate::store::{Version, Watch};
 use crate::types::Kind;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::task::{Context, Poll};
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use std::time::Duration;
+use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::task::{AbortHandle, yield_now};
+
+/// The turn of one who looks at many keys.
+pub(crate) type Turn = OwnedMutexGuard<()>;
+
+/// Watches that end sooner than this do not watch.
+pub(crate) const AT_ONCE: Duration = Duration::from_millis(1);
+/// The pause before asking a store again that did not answer, or that does not watch.
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is waited for at some keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,15 +50,28 @@ pub(crate) struct Wanted {
 }
 
 /// A queue: a key, and what is waited for there.
-type Key = (Wanted, Bytes);
+pub(super) type Key = (Wanted, Bytes);
 
 /// All waiters of a server.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(Mutex<State>);
+pub(crate) struct Waiters {
+    state: Mutex<State>,
+    /// Held by whoever looks at many keys, or opens them, so that only one core at a time is busy with that.
+    many: Arc<tokio::sync::Mutex<()>>,
+    /// Held by whoever opens all keys of a database.
+    walk: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug, Default)]
 struct State {
     queues: HashMap<Key, Queue>,
+    /// The keys that have queues.
+    names: usize,
+    /// The watches of the places of databases.
+    places: HashMap<u8, Place>,
+    /// How often a place has changed.
+    changes: u64,
+    watcher: Watcher,
     /// By client id.
     clients: HashMap<u64, Arc<Waiter>>,
 }
@@ -56,8 +82,12 @@ struct Queue {
     waiters: VecDeque<Arc<Waiter>>,
     /// Whether the first one looks, or is going to.
     open: bool,
+    /// Whether the first one's list of opened keys has it.
+    listed: bool,
     /// How often it was opened: what was seen before the last time says nothing.
     times: u64,
+    /// The change of its database's place that opened it last.
+    change: u64,
     /// Whether somebody who came while it was open has to be called to look.
     has_new: bool,
     watched: Option<Watched>,
@@ -71,24 +101,22 @@ pub(crate) struct Open {
     times: u64,
 }
 
-/// The watches of a key, and the task that waits for them.
+/// The watch of a database's place.
 #[derive(Debug)]
-struct Watched {
-    watches: Arc<Mutex<Vec<Watch>>>,
+struct Place {
+    /// The version from which it is watched.
+    since: Version,
     task: AbortHandle,
 }
 
-impl Drop for Watched {
+impl Drop for Place {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Ready once one of the watches has fired, also if somebody has seen that before.
-fn fired(watches: &mut [Watch], cx: &mut Context<'_>) -> Poll<()> {
-    let is_ready = |watch: &mut Watch| watch.is_terminated() || Pin::new(watch).poll(cx).is_ready();
-    if watches.iter_mut().any(is_ready) { Poll::Ready(()) } else { Poll::Pending }
-}
+/// Keys that are opened while nobody else can look at a queue.
+const OPENED_AT_ONCE: usize = 64;
 
 /// The most clients that are invited one after the other. Each looks for its place in the queue from its head.
 const MOST_INVITED: u64 = 64;
@@ -107,6 +135,9 @@ const LEFT: u8 = 5;
 struct Waiter {
     wanted: Wanted,
     keys: Vec<Key>,
+    /// The keys that were opened for it, as the first of their queues, since it last asked for them, and those that it has
+    /// yet to look at. Locked within the state of all waiters.
+    opened: Mutex<Vec<Key>>,
     state: AtomicU8,
     /// Whether it has looked at all of its keys since it entered the queues.
     has_looked: AtomicBool,
@@ -154,21 +185,21 @@ pub(crate) enum Unblock {
 }
 
 impl Queue {
-    fn open(&mut self) {
+    fn open(&mut self, key: &Key) {
         (self.open, self.watched) = (true, None);
         self.times += 1;
         if let Some(first) = self.waiters.front() {
+            if !std::mem::replace(&mut self.listed, true) {
+                first.opened.lock().push(key.clone());
+            }
             first.bell.notify_one();
         }
     }
 
     /// Opens the key if a watch has fired and nobody has noticed yet.
-    fn notice(&mut self) {
-        let has_fired = |watched: &Watched| {
-            watched.watches.lock().iter().any(|watch| !watch.is_empty() || watch.is_terminated())
-        };
-        if self.watched.as_ref().is_some_and(has_fired) {
-            self.open();
+    fn notice(&mut self, key: &Key) {
+        if self.watched.as_ref().is_some_and(Watched::has_fired) {
+            self.open(key);
         }
     }
 
@@ -182,20 +213,32 @@ impl State {
         for key in &waiter.keys {
             match self.queues.entry(key.clone()) {
                 Entry::Occupied(mut queue) => {
-                    queue.get_mut().notice();
+                    queue.get_mut().notice(key);
                     queue.get_mut().waiters.push_back(waiter.clone());
                 }
                 Entry::Vacant(new) => {
                     let waiters = VecDeque::from([waiter.clone()]);
-                    new.insert(Queue { waiters, open: true, times: 0, has_new: false, watched: None });
+                    let (times, change, has_new, watched) = Default::default();
+                    new.insert(Queue { waiters, open: true, listed: true, times, change, has_new, watched });
+                    waiter.opened.lock().push(key.clone());
+                    self.names += usize::from(self.kinds_of(key) == 1);
                 }
             }
         }
     }
 
+    /// The number of kinds of values that are waited for at a key.
+    fn kinds_of(&self, (Wanted { db, .. }, name): &Key) -> usize {
+        let kinds = Kind::ALL.iter().copied().map(Some).chain([None]);
+        kinds
+            .filter(|kind| self.queues.contains_key(&(Wanted { db: *db, kind: *kind }, name.clone())))
+            .count()
+    }
+
     fn leave(&mut self, waiter: &Arc<Waiter>) {
         // It is for this place in the queue.
         *waiter.invitation.lock() = None;
+        waiter.opened.lock().clear();
         for key in &waiter.keys {
             let Entry::Occupied(mut entry) = self.queues.entry(key.clone()) else { continue };
             let queue = entry.get_mut();
@@ -204,8 +247,12 @@ impl State {
             at.and_then(|at| queue.waiters.remove(at));
             if queue.waiters.is_empty() {
                 entry.remove();
-            } else if was_first && queue.open {
-                queue.open();
+                self.names -= usize::from(self.kinds_of(key) == 0);
+            } else if was_first {
+                queue.listed = false;
+                if queue.open {
+                    queue.open(key);
+                }
             }
         }
     }
@@ -221,13 +268,14 @@ impl Waiters {
         let waiter = Arc::new(Waiter {
             wanted,
             keys: own.collect(),
+            opened: Mutex::default(),
             state: AtomicU8::new(BEGINS),
             has_looked: AtomicBool::new(false),
             invitation: Mutex::default(),
             bell: Notify::new(),
             settled: Notify::new(),
         });
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.enter(&waiter);
         state.clients.insert(client, waiter.clone());
         drop(state);
@@ -236,7 +284,7 @@ impl Waiters {
 
     /// Ends the waiting of a client. False if it does not wait. None: it looks, and may get something just now.
     pub(crate) fn unblock(&self, client: u64, how: Unblock) -> Option<bool> {
-        match self.0.lock().clients.get(&client) {
+        match self.state.lock().clients.get(&client) {
             Some(waiter) => waiter.unblock(how),
             None => Some(false),
         }
@@ -244,7 +292,7 @@ impl Waiters {
 
     /// The same, once it no longer looks. Cancel safe.
     pub(crate) async fn unblock_settled(&self, client: u64, how: Unblock) -> bool {
-        let waiter = self.0.lock().clients.get(&client).cloned();
+        let waiter = self.state.lock().clients.get(&client).cloned();
         let Some(waiter) = waiter else { return false };
         loop {
             let mut settled = pin!(waiter.settled.notified());
@@ -258,14 +306,57 @@ impl Waiters {
 
     /// The number of keys that clients wait for.
     pub(crate) fn keys(&self) -> usize {
-        let state = self.0.lock();
-        state.queues.keys().map(|(wanted, key)| (wanted.db, key)).collect::<HashSet<_>>().len()
+        self.state.lock().names
+    }
+
+    /// The turn of those who look at many keys, one after another.
+    pub(crate) async fn turn_for_many(&self) -> Turn {
+        self.many.clone().lock_owned().await
+    }
+
+    /// Opens all keys of a database, because its place has changed: those of one client after another, small clients
+    /// first.
+    async fn place_changed(&self, db: u8) {
+        // Until then nobody watches the place anew, so that no more than one other walk waits.
+        let _walk = self.walk.lock().await;
+        let (change, mut clients) = {
+            let state = &mut *self.state.lock();
+            state.places.remove(&db);
+            state.changes += 1;
+            let clients = state.clients.values().filter(|waiter| waiter.wanted.db == db);
+            (state.changes, clients.cloned().collect::<Vec<_>>())
+        };
+        clients.sort_by_key(|waiter| waiter.keys.len() > OPENED_AT_ONCE);
+        let mut opened = 0;
+        for waiter in clients {
+            // After those with many keys that already wait for their turn.
+            let _turn =
+                if waiter.keys.len() > OPENED_AT_ONCE { Some(self.turn_for_many().await) } else { None };
+            for keys in waiter.keys.chunks(OPENED_AT_ONCE) {
+                self.open_changed(keys, change);
+                opened += keys.len();
+                if opened >= OPENED_AT_ONCE {
+                    opened = 0;
+                    yield_now().await;
+                }
+            }
+        }
+    }
+
+    fn open_changed(&self, keys: &[Key], change: u64) {
+        let state = &mut *self.state.lock();
+        for key in keys {
+            if let Some(queue) = state.queues.get_mut(key).filter(|queue| queue.change < change) {
+                queue.change = change;
+                queue.open(key);
+            }
+        }
     }
 
     /// Opens a key because a watch has fired.
-    fn fire(&self, key: &Key) {
-        if let Some(queue) = self.0.lock().queues.get_mut(key) {
-            queue.open();
+    pub(super) fn fire(&self, key: &Key) {
+        if let Some(queue) = self.state.lock().queues.get_mut(key) {
+            queue.open(key);
         }
     }
 }
@@ -288,7 +379,7 @@ pub(crate) struct Aside {
 impl Aside {
     /// Leaves the queues. They go on without the client until [`Ticket::enter_again`].
     pub(crate) fn step(&self) {
-        self.waiters.0.lock().leave(&self.waiter);
+        self.waiters.state.lock().leave(&self.waiter);
     }
 }
 
@@ -301,7 +392,7 @@ impl Ticket {
     /// Enters the queues again, at their end, and has the client look as if it had just come.
     pub(crate) fn enter_again(&self) {
         self.waiter.has_looked.store(false, Ordering::Relaxed);
-        self.waiters.0.lock().enter(&self.waiter);
+        self.waiters.state.lock().enter(&self.waiter);
         self.waiter.bell.notify_one();
     }
 
@@ -334,7 +425,7 @@ impl Ticket {
     pub(crate) fn invite(&self, Invitation { key, others }: Invitation) {
         let Some(others) = others.checked_sub(1) else { return };
         let key = self.key(key);
-        let state = self.waiters.0.lock();
+        let state = self.waiters.state.lock();
         let queue = state.queues.get(&key).map(|queue| &queue.waiters).into_iter().flatten();
         let is_me = |other: &&Arc<Waiter>| Arc::ptr_eq(other, &self.waiter);
         let next = queue.take(MOST_INVITED as usize).skip_while(|other| !is_me(other)).nth(1);
@@ -346,7 +437,7 @@ impl Ticket {
 
     /// Whether those before it have yet to look. If so, it is called once they have.
     pub(crate) fn is_behind(&self) -> bool {
-        let mut state = self.waiters.0.lock();
+        let mut state = self.waiters.state.lock();
         let mut is_behind = false;
         for key in &self.waiter.keys {
             if let Some(queue) = state.queues.get_mut(key).filter(|q| q.open && !q.is_first(&self.waiter)) {
@@ -358,7 +449,7 @@ impl Ticket {
 
     /// The keys for which others are responsible.
     pub(crate) fn keys_of_others(&self) -> Vec<Bytes> {
-        let state = self.waiters.0.lock();
+        let state = self.waiters.state.lock();
         let is_anothers =
             |key: &&Key| state.queues.get(*key).is_some_and(|queue| !queue.is_first(&self.waiter));
         self.waiter.keys.iter().filter(is_anothers).map(|key| key.1.clone()).collect()
@@ -366,36 +457,67 @@ impl Ticket {
 
     /// Opens a key that has something, although no watch has fired yet.
     pub(crate) fn open(&self, key: &Bytes) {
-        let mut state = self.waiters.0.lock();
-        if let Some(queue) = state.queues.get_mut(&self.key(key.clone())).filter(|queue| !queue.open) {
-            queue.open();
+        let (key, mut state) = (self.key(key.clone()), self.waiters.state.lock());
+        if let Some(queue) = state.queues.get_mut(&key).filter(|queue| !queue.open) {
+            queue.open(&key);
         }
     }
 
     /// The open keys for which it is responsible: it must look, and call [`Ticket::watched`] or leave.
     pub(crate) fn open_keys(&self) -> Vec<Open> {
-        let state = self.waiters.0.lock();
-        let open = |key: &Key| {
-            let queue = state.queues.get(key).filter(|q| q.open && q.is_first(&self.waiter))?;
-            Some(Open { key: key.1.clone(), times: queue.times })
-        };
-        self.waiter.keys.iter().filter_map(open).collect()
+        let mut state = self.waiters.state.lock();
+        let mut open = Vec::new();
+        self.waiter.opened.lock().retain(|key| {
+            let Some(queue) = state.queues.get_mut(key) else { return false };
+            if queue.open {
+                open.push(Open { key: key.1.clone(), times: queue.times });
+            }
+            queue.listed = queue.open;
+            queue.open
+        });
+        open
+    }
+
+    /// The most keys that [`Ticket::open_keys`] would return now.
+    pub(crate) fn opened(&self) -> usize {
+        let _state = self.waiters.state.lock();
+        self.waiter.opened.lock().len()
+    }
+
+    /// Whether the store watches the place of the database from `version` or earlier.
+    pub(crate) fn place_is_watched(&self, version: Version) -> bool {
+        let state = self.waiters.state.lock();
+        state.places.get(&self.waiter.wanted.db).is_some_and(|place| place.since <= version)
+    }
+
+    /// The store watches the place of the database from `since`. Tell this before what it watches of the keys.
+    pub(crate) fn watched_place(&self, since: Version, watch: Watch, clock: Clock) {
+        let db = self.waiter.wanted.db;
+        let mut state = self.waiters.state.lock();
+        if state.places.get(&db).is_some_and(|place| place.since <= since) {
+            return;
+        }
+        let waiters = Arc::downgrade(&self.waiters);
+        let task = tokio::spawn(async move {
+            let begun = clock.monotonic();
+            _ = watch.await;
+            if clock.monotonic().saturating_sub(begun) < AT_ONCE {
+                tokio::time::sleep(PAUSE).await;
+            }
+            if let Some(waiters) = waiters.upgrade() {
+                // In a task of its own: this one ends with its watch.
+                tokio::spawn(async move { waiters.place_changed(db).await });
+            }
+        });
+        state.places.insert(db, Place { since, task: task.abort_handle() });
     }
 
     /// The store watches this key from a version at which it had nothing.
     pub(crate) fn watched(&self, Open { key, times }: Open, watches: Vec<Watch>) {
-        let (key, watches) = (self.key(key), Arc::new(Mutex::new(watches)));
-        let mut state = self.waiters.0.lock();
+        let (key, state) = (self.key(key), &mut *self.waiters.state.lock());
         let is_same = |queue: &&mut Queue| queue.times == times && queue.is_first(&self.waiter);
         let Some(queue) = state.queues.get_mut(&key).filter(is_same) else { return };
-        let (waiters, both) = (Arc::downgrade(&self.waiters), watches.clone());
-        let task = tokio::spawn(async move {
-            poll_fn(|cx| fired(&mut both.lock(), cx)).await;
-            if let Some(waiters) = waiters.upgrade() {
-                waiters.fire(&key);
-            }
-        });
-        queue.watched = Some(Watched { watches, task: task.abort_handle() });
+        queue.watched = Some(state.watcher.watch(key, watches, &self.waiters));
         queue.open = false;
         if std::mem::take(&mut queue.has_new) {
             let new = queue.waiters.iter().filter(|waiter| !waiter.has_looked.load(Ordering::Relaxed));
@@ -441,7 +563,7 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut state = self.waiters.0.lock();
+        let mut state = self.waiters.state.lock();
         state.leave(&self.waiter);
         if state.clients.get(&self.client).is_some_and(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
             state.clients.remove(&self.client);

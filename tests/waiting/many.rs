@@ -1,5 +1,6 @@
 //! Many clients wait: what they cost, and what serving them costs.
 
+use super::support::pace::pace;
 use super::support::server::tern;
 use super::support::{self, resp::Client, resp::Value};
 use super::{answer, begin, bulks, server, text, wait_for_blocked};
@@ -87,4 +88,40 @@ fn those_who_wait_cost_little() {
         "waiting: {EACH} hand-overs in {took:?}, with the others waiting for the same key"
     ));
     wait_for_blocked(&mut admin, 0);
+}
+
+/// After a flush each key may have something. Those who wait for many look one after the other, while others run.
+#[test]
+fn a_flush_calls_those_who_wait_for_many_keys() {
+    const MANY: usize = 60;
+    const KEYS: usize = 4000;
+    let tern = server();
+    let (mut admin, mut other) = (tern.client(), tern.client());
+    let mut waiters: Vec<Client> = (0..MANY).map(|_| tern.client()).collect();
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        let names = (0..KEYS).map(|key| format!("key:{n}:{key}"));
+        let line: Vec<String> = ["BLPOP".into()].into_iter().chain(names).chain(["0".into()]).collect();
+        waiter.send(&line.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+    }
+    wait_for_blocked(&mut admin, MANY);
+    let waited_for = format!("total_blocking_keys:{}\r\n", MANY * KEYS);
+    assert!(text(&admin.line("INFO clients")).contains(&waited_for));
+    let pace = pace(&mut admin);
+    let (since, mut slowest) = (Instant::now(), Duration::ZERO);
+    admin.line("FLUSHALL");
+    while since.elapsed() < Duration::from_secs(4) {
+        let begun = Instant::now();
+        assert_eq!(text(&other.line("SET k v")), "OK");
+        slowest = slowest.max(begun.elapsed());
+    }
+    support::say(&format!(
+        "waiting: a flush calls {MANY} clients of {KEYS} keys: SET took {slowest:?} at most, 1000 GETs {pace:?}"
+    ));
+    assert!(slowest < pace * 30, "a SET took {slowest:?}, 1000 GETs take {pace:?}");
+    for (n, waiter) in waiters.iter_mut().enumerate() {
+        let key = format!("key:{n}:{}", n * KEYS / MANY);
+        admin.line(&format!("RPUSH {key} {n}"));
+        assert_eq!(answer(waiter), bulks(&[&key, &n.to_string()]));
+    }
+    assert!(text(&admin.line("INFO clients")).contains("total_blocking_keys:0\r\n"));
 }

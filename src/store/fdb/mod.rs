@@ -91,7 +91,8 @@ impl Drop for Core {
     }
 }
 
-/// The watches that a server may have: as many as the client library allows. Each key that a client waits for takes two.
+/// The watches that a server may have: as many as the client library allows. Each key that a client waits for takes one
+/// or two, and each database one.
 const MOST_WATCHES: i32 = 1_000_000;
 
 #[derive(Default)]

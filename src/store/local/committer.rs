@@ -99,13 +99,28 @@ pub(super) struct Committer {
     slow_until: Duration,
 }
 
+/// What the committer's thread is woken for.
+pub(super) enum Task {
+    /// Requests, or a failure.
+    Commit,
+    /// Watches of cleared ranges that have yet to be fired.
+    Fire,
+}
+
 /// The body of the committer's thread.
 pub(super) fn run(core: &Arc<Core>) {
     let _guard = CloseOnExit(core.clone());
-    while core.wait_for_work() {
+    while let Some(task) = core.wait_for_work() {
         let mut slot = core.committer.lock();
         let Some(committer) = slot.as_mut() else { return };
-        let Err(broken) = committer.work() else { continue };
+        let result = match task {
+            Task::Commit => committer.work(),
+            Task::Fire => {
+                committer.fire_some();
+                Ok(())
+            }
+        };
+        let Err(broken) = result else { continue };
         let Some(committer) = slot.take() else { return };
         drop(slot);
         match committer.reopen(broken) {
@@ -167,7 +182,14 @@ impl Committer {
             return Err(broken.with_rest(work.requests.into_iter()));
         }
         self.process(work.requests)?;
+        self.fire_some();
         work.failure.map_or(Ok(()), |reason| Err(reason.into()))
+    }
+
+    fn fire_some(&mut self) {
+        if self.watches.fire_some() {
+            self.core.fire_soon();
+        }
     }
 
     fn process(&mut self, requests: Vec<Request>) -> Result<(), Broken> {

@@ -29,6 +29,7 @@ mod gaps;
 mod layout;
 mod logs;
 mod merged;
+mod queue;
 mod reads;
 mod recent;
 mod records;
@@ -54,11 +55,11 @@ use super::{Fsync, StoreStats, Version};
 use crate::env::{Clock, aside};
 use crate::error::{StoreError, StoreResult};
 use arc_swap::{ArcSwap, ArcSwapOption};
-use committer::{Committer, Request};
+use committer::Committer;
 use drain::Shelf;
 use engine::Engine;
 use parking_lot::{Condvar, Mutex};
-use reopen::Broken;
+use queue::Queue;
 use snapshot::{Offline, Published, SnapshotView};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -164,25 +165,6 @@ struct Core {
     last_reason: ArcSwapOption<String>,
     counters: Counters,
     sizes: Mutex<Option<Sizes>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    requests: Vec<Request>,
-    /// The committer's thread has been asked to handle `requests`; otherwise the callers that queued them do.
-    called: bool,
-    failure: Option<String>,
-    /// A failure on a thread other than the committer's, which the committer handles.
-    broken: Option<Broken>,
-    closing: bool,
-    closers: Vec<oneshot::Sender<StoreResult<()>>>,
-}
-
-/// The reasons to wake the committer.
-struct Work {
-    requests: Vec<Request>,
-    failure: Option<String>,
-    broken: Option<Broken>,
 }
 
 #[derive(Default)]
@@ -352,100 +334,6 @@ impl Core {
             1 => Fsync::EverySec,
             _ => Fsync::No,
         }
-    }
-
-    /// Queues a transaction for the committer.
-    fn submit(&self, request: Request) -> StoreResult<()> {
-        if !request.writes.is_empty()
-            && let Some(reason) = self.refusal.load_full()
-        {
-            return Err(StoreError::ReadOnly(String::clone(&reason)));
-        }
-        let here = request.writes.size() < self.options.written_here;
-        let mut queue = self.queue.lock();
-        if queue.closing {
-            return Err(Offline::Closed.into());
-        }
-        queue.requests.push(request);
-        drop(queue);
-        if !here || !committer::run_here(self) {
-            self.queue.lock().called = true;
-            self.wake.notify_one();
-        }
-        Ok(())
-    }
-
-    /// Waits for work; false once the store is closing and no work is left. Requests that their callers are
-    /// about to commit themselves do not count: otherwise chance would decide on which thread a commit of a
-    /// simulation runs.
-    fn wait_for_work(&self) -> bool {
-        let mut queue = self.queue.lock();
-        loop {
-            let asked = queue.called || queue.failure.is_some() || queue.broken.is_some();
-            if asked || queue.closing && !queue.requests.is_empty() {
-                return true;
-            }
-            if queue.closing {
-                return false;
-            }
-            self.wake.wait(&mut queue);
-        }
-    }
-
-    /// Has the committer reopen the database.
-    fn fail(&self, reason: String) {
-        self.queue.lock().failure = Some(reason);
-        self.wake.notify_one();
-    }
-
-    /// Takes the pending work.
-    /// Whether the queue may be committed on a caller's thread: it is no longer than one commit may be there.
-    fn is_short(&self) -> bool {
-        let queue = self.queue.lock();
-        let bytes: usize = queue.requests.iter().map(|request| request.writes.size()).sum();
-        bytes < self.options.written_here
-    }
-
-    fn take_work(&self) -> Work {
-        let mut queue = self.queue.lock();
-        let requests = std::mem::take(&mut queue.requests);
-        queue.called = false;
-        Work { requests, failure: queue.failure.take(), broken: queue.broken.take() }
-    }
-
-    /// Waits at most `time`; returns the queued requests, and whether the store stays open.
-    fn pause(&self, time: Duration) -> (Vec<Request>, bool) {
-        let mut queue = self.queue.lock();
-        if queue.requests.is_empty() && !queue.closing {
-            self.wake.wait_for(&mut queue, time);
-        }
-        queue.failure = None;
-        (std::mem::take(&mut queue.requests), !queue.closing)
-    }
-
-    /// Stops both threads.
-    fn stop(&self, closer: Option<oneshot::Sender<StoreResult<()>>>) {
-        let mut queue = self.queue.lock();
-        if !queue.closing {
-            queue.closing = true;
-            queue.closers.extend(closer);
-        }
-        drop(queue);
-        self.wake.notify_one();
-        self.stop_syncing.notify_one();
-    }
-
-    fn take_closers(&self) -> Vec<oneshot::Sender<StoreResult<()>>> {
-        std::mem::take(&mut self.queue.lock().closers)
-    }
-
-    /// Rejects everything from now on: the committer has ended.
-    fn refuse_for_good(&self) {
-        let mut queue = self.queue.lock();
-        queue.closing = true;
-        queue.requests.clear();
-        drop(queue);
-        self.go_offline(Offline::Closed);
     }
 
     /// Nothing can be read any more, or not until the store is open again.
