@@ -7,9 +7,11 @@ mod rig;
 
 use bytes::Bytes;
 use cluster::Cluster;
+use rig::units;
 use rig::{Rig, bulk};
 use tern::env::{Env, Rng};
 use tern::error::StoreError;
+use tern::exec::Unit;
 use tern::server::reply::Reply;
 use tern::types::hash::{sample, scan};
 use tern::types::object;
@@ -27,6 +29,21 @@ fn fields(range: std::ops::Range<usize>) -> impl Iterator<Item = String> {
 }
 
 const MANY: usize = 150_000;
+
+/// Hazard: a transaction grows with the pipeline, and others wait while it commits.
+#[tokio::test]
+async fn a_pipeline_that_writes_much_is_several_transactions() {
+    let rig = Rig::new().await;
+    let value = "v".repeat(100);
+    let line = |n| line(&format!("hset h:{n}"), fields(0..1000).flat_map(|field| [field, value.clone()]));
+    for exec in [false, true] {
+        let unit = Unit { exec, ..units::unit((0..20).map(|n| units::call(line(n))).collect()) };
+        let done = rig.exec.run(unit).await;
+        let ran = done.replies.unwrap().len();
+        assert_eq!(ran + done.rest.len(), 20);
+        assert!(if exec { ran == 20 } else { (2..=15).contains(&ran) }, "{ran} of 20 in a transaction");
+    }
+}
 
 #[tokio::test]
 async fn more_fields_than_a_transaction_takes() {

@@ -26,7 +26,7 @@
 //! That client then gets the error; later units try the store again, so nothing has to be switched back. An
 //! attempt that may have been applied by then is answered as unknown.
 //!
-//! **Size.** A batch that grows beyond 1 MB, 2000 rows or 100 ms is cut; the rest runs next.
+//! **Size.** A batch that grows beyond 1 MB, 2000 rows or 100 ms is cut, a pipeline in it too; the rest runs next.
 
 use super::batch::{Batch, Halt, is_full};
 use super::deadline::Deadline;
