@@ -280,6 +280,8 @@ async fn wrong_arguments() {
          hsetex h FNX FIELDS 0 a b -> ERR invalid number of fields
          hsetex h FNX FIELDS 2 a b -> ERR wrong number of arguments
          hsetex h FIELDS 1 a 2 b -> ERR unknown argument: b
+         hgetex h EX 10 FIELDS 1 -> ERR wrong number of arguments
+         hsetex h EX 10 FIELDS x -> ERR invalid number of fields
          httl h FIELDS 1 a -> [-1]
          hexpire h 100 FIELDS 1 a NX -> [1]
          hgetex h FIELDS 1 a PERSIST -> [1]

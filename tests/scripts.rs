@@ -192,6 +192,8 @@ fn a_script_that_reads_much_holds_no_lane() {
     }
     let many = MANY.to_string();
     let pairs = format!("-{many}");
+    // A commit of a cluster takes a part of the time of a fast call.
+    let most = if std::env::var_os("TERN_TEST_STORE").is_some() { 0.3 } else { 0.15 };
     let mut held = |line: &[&str]| {
         let begun = Instant::now();
         std::thread::scope(|scope| {
@@ -227,7 +229,7 @@ fn a_script_that_reads_much_holds_no_lane() {
         let line = [&["EVAL", script, "0"], call].concat();
         let least = (0..3).map(|_| held(&line)).fold(f64::MAX, f64::min);
         println!("{call:?}: others waited for {:.0} % of its time", least * 100.0);
-        assert!(least < 0.15, "{call:?}: others waited for {:.0} % of its time", least * 100.0);
+        assert!(least < most, "{call:?}: others waited for {:.0} % of its time", least * 100.0);
     }
 }
 

@@ -49,7 +49,7 @@ const MANY: u32 = 16;
 const UNBLOCKED: ReplyError = ReplyError::new("UNBLOCKED client unblocked via CLIENT UNBLOCK");
 
 /// Keys that one transaction looks at.
-const PIECE: usize = 64;
+const PIECE: usize = 128;
 
 /// The most keys that a call waits for, named more than once or not.
 const MOST_KEYS: usize = 4096;
@@ -377,10 +377,8 @@ impl Wait {
     /// them.
     async fn find(&self, server: &Server) -> Result<Option<Invitation>> {
         let mut keys = self.ticket.open_keys().into_iter();
-        // Where reads travel they go together, and take no time of others.
-        let most = if server.store.prefers_prefetch() { MOST_KEYS } else { PIECE };
         loop {
-            let piece: Vec<Open> = keys.by_ref().take(most).collect();
+            let piece: Vec<Open> = keys.by_ref().take(PIECE).collect();
             if piece.is_empty() {
                 return Ok(None);
             }

@@ -73,10 +73,10 @@ fn number(args: &mut Args<'_>, wrong: &'static str) -> ArgResult<usize> {
 }
 
 /// Reads options and FIELDS with its number of fields, of `each` arguments, in any order. `option` takes one and
-/// returns whether there was one.
+/// returns whether there was one. Fewer than `least` arguments behind FIELDS are an error of its own.
 pub(super) fn fields_and_options<'a>(
     mut args: Args<'a>,
-    (each, wrong): (usize, &'static str),
+    (each, least, wrong): (usize, usize, &'static str),
     mut option: impl FnMut(&mut Args<'a>) -> ArgResult<bool>,
 ) -> ArgResult<&'a [Bytes]> {
     let mut fields = None;
@@ -90,7 +90,7 @@ pub(super) fn fields_and_options<'a>(
         if fields.is_some() {
             return Err(ReplyError::new("ERR FIELDS keyword specified multiple times"));
         }
-        if args.len() < 2 {
+        if args.len() < least {
             return Err(ReplyError::new("ERR FIELDS requires at least numfields and one field argument"));
         }
         let number = number(&mut args, wrong)?.saturating_mul(each);
@@ -204,7 +204,7 @@ async fn expire(cx: &mut Cx<'_>, mut args: Args<'_>, time: Time) -> Result<Reply
     let at = time.moment(args.next()?, cx.now)?;
     let mut conditions = Vec::new();
     let wrong = "ERR Parameter `numFields` should be greater than 0";
-    let fields = fields_and_options(args, (1, wrong), |args| {
+    let fields = fields_and_options(args, (1, 2, wrong), |args| {
         let condition = Only::parse(args);
         conditions.extend(condition);
         Ok(condition.is_some())

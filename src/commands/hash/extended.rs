@@ -61,7 +61,7 @@ async fn hgetex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = open(&s, args.next()?).await?;
     let mut options = Options::of("hgetex", cx.now);
-    let fields = fields_and_options(args, (1, WRONG_NUMBER), |args| options.take(args))?;
+    let fields = fields_and_options(args, (1, 1, WRONG_NUMBER), |args| options.take(args))?;
     if options.keeps || options.only.is_some() {
         return Err(UNKNOWN.into());
     }
@@ -204,7 +204,7 @@ const HSETEX: Command = Command::new(
 async fn hsetex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (s, key) = (cx.scope()?, args.next()?);
     let mut options = Options::of("hsetex", cx.now);
-    let (pairs, _) = fields_and_options(args, (2, WRONG_NUMBER), |args| options.take(args))?.as_chunks();
+    let (pairs, _) = fields_and_options(args, (2, 1, WRONG_NUMBER), |args| options.take(args))?.as_chunks();
     if options.persists {
         return Err(UNKNOWN.into());
     }
