@@ -241,6 +241,28 @@ fn a_killed_client_does_nothing_more() {
     assert_eq!(admin.line("EXISTS k").int(), Some(0));
 }
 
+/// Nor does anything that runs meanwhile change something after the reply.
+#[test]
+fn what_a_killed_client_runs_has_ended_before_the_reply() {
+    let server = tern(&["--appendfsync", "no"]);
+    let mut admin = server.client();
+    let count = |admin: &mut Client| string(&admin.line("GET n"));
+    let script =
+        r#"EVAL "for i=1,5000 do redis.call('get','x') end redis.call('incr','n')" 0"#.to_owned() + "\r\n";
+    let exec = "MULTI\r\nINCR n\r\nINCR n\r\nEXEC\r\n";
+    for (n, requests) in [script.as_str(), exec].into_iter().cycle().take(12).enumerate() {
+        admin.line("SET n 0");
+        let mut victim = server.client();
+        let id = victim.line("CLIENT ID").int().unwrap();
+        victim.send_raw(requests.repeat(400).as_bytes()).unwrap();
+        while count(&mut admin) == "0" {}
+        assert_eq!(admin.line(&format!("CLIENT KILL ID {id}")).int(), Some(1));
+        let then = count(&mut admin);
+        std::thread::sleep(Duration::from_millis(30));
+        assert_eq!(count(&mut admin), then, "{requests}, round {n}");
+    }
+}
+
 #[test]
 fn a_list_has_the_clients_its_filters_select() {
     let server = tern(&[]);

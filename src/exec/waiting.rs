@@ -26,7 +26,7 @@ use crate::error::{Error, ReplyError, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Prefix, root};
 use crate::server::reply::Reply;
-use crate::server::waiters::{AT_ONCE, Invitation, Open, PAUSE, Ticket, Turn, Unblock, Wanted};
+use crate::server::waiters::{AT_ONCE, Invitation, Open, PAUSE, Ticket, Unblock, Wanted};
 use crate::server::{ClientState, Server};
 use crate::spec::{Count, Group, Row, Waits, waited_keys};
 use crate::store::{Read, Tx, Watch};
@@ -86,13 +86,18 @@ pub struct Wait {
     deadline: Option<Duration>,
     /// Whether it has been called and has not looked since.
     is_called: AtomicBool,
+    /// What it has found since it was called, for the call to take.
+    found: Mutex<Option<Result<Invitation>>>,
     /// Whether the call has run: then it may end without running once more.
     has_run: bool,
-    /// The turn for the next look at many keys.
-    turn: Mutex<Option<Turn>>,
     /// Whether it names more keys than a call waits for: it looks once.
     has_too_many: bool,
-    /// When the store began to watch its keys, and how often that ended at once, in vain.
+    looks: Mutex<Looks>,
+}
+
+/// When the store began to watch the keys, and how often that ended at once, in vain.
+#[derive(Debug, Default)]
+struct Looks {
     watched_at: Duration,
     in_vain: u32,
 }
@@ -108,8 +113,8 @@ impl Wait {
         let wanted = Wanted { db: client.db, kind: kind_of(call.row) };
         let ticket = server.waiters.enter(client.id, wanted, &keys);
         let deadline = timeout.map(|timeout| server.env.clock.monotonic().saturating_add(timeout));
-        let (is_called, has_run, turn, watched_at, in_vain) = Default::default();
-        Wait { call, ticket, deadline, is_called, has_run, turn, has_too_many, watched_at, in_vain }
+        let (is_called, found, has_run, looks) = Default::default();
+        Wait { call, ticket, deadline, is_called, found, has_run, has_too_many, looks }
     }
 
     /// The call.
@@ -133,15 +138,17 @@ impl Wait {
         !(self.ticket.is_unblocked() || self.has_run && self.is_over(server))
     }
 
-    /// Returns once [`Wait::go_on`] may have an answer. `held`: how long the call may not run (a pause). Cancel safe.
+    /// Returns once [`Wait::go_on`] may have an answer. `held`: how long the call may not run (a pause). Cancel safe: so
+    /// whoever waits for it can be told meanwhile that the client has left, and takes nothing for it.
     pub async fn called(&self, server: &Server, held: impl Fn() -> Option<Duration>) {
         loop {
             let mut left = self.deadline.map(|at| at.saturating_sub(server.env.clock.monotonic()));
-            let is_called = self.is_called.load(Ordering::Relaxed);
-            if is_called {
+            if self.is_called.load(Ordering::Relaxed) {
                 match held() {
                     Some(pause) => left = Some(left.map_or(pause, |left| left.min(pause))),
-                    None => return self.has_turn(server, left).await,
+                    // Boxed, because every connection's task reserves space for everything that it may await.
+                    None if Box::pin(self.has_something(server, left)).await => return,
+                    None => continue,
                 }
             }
             let rang = match left {
@@ -160,34 +167,46 @@ impl Wait {
         }
     }
 
-    /// Returns once it may look at its open keys, or once its time is over: those with many look one after another, while
-    /// others run.
-    async fn has_turn(&self, server: &Server, left: Option<Duration>) {
-        if !self.ticket.has_looked() || self.ticket.opened() <= PIECE {
-            return;
+    /// Looks, once it was called. Whether [`Wait::go_on`] has something to do.
+    async fn has_something(&self, server: &Server, left: Option<Duration>) -> bool {
+        if !self.ticket.has_looked() || self.ticket.is_invited() {
+            return true;
         }
-        let mut turn = pin!(server.waiters.turn_for_many());
+        let mut rang = false;
+        let mut found = pin!(self.find_in_turn(server));
         let mut late = pin!(async {
             match left {
                 Some(left) => tokio::time::sleep(left).await,
                 None => pending().await,
             }
         });
-        loop {
+        let found = loop {
             tokio::select! {
                 biased;
-                turn = &mut turn => {
-                    *self.turn.lock() = Some(turn);
-                    return;
-                }
-                () = &mut late => return,
+                found = &mut found => break found.transpose(),
+                () = &mut late => break None,
                 () = self.ticket.called() => {
-                    if self.is_over(server) {
-                        return;
+                    if self.is_over(server) || self.ticket.is_invited() {
+                        break None;
                     }
+                    rang = true;
                 }
             }
+        };
+        let has_found = found.is_some();
+        *self.found.lock() = found;
+        if has_found || self.is_over(server) || self.ticket.is_invited() {
+            return true;
         }
+        self.is_called.store(rang, Ordering::Relaxed);
+        false
+    }
+
+    /// As [`Wait::find_patiently`]. Those with many open keys look one after another, while others run.
+    async fn find_in_turn(&self, server: &Server) -> Result<Option<Invitation>> {
+        let many = self.ticket.opened() > PIECE;
+        let _turn = if many { Some(server.waiters.turn_for_many().await) } else { None };
+        self.find_patiently(server).await
     }
 
     /// The answer, if there is one by now. None: wait on. `is_held`: the call may not run (a pause). Not cancel safe:
@@ -199,7 +218,6 @@ impl Wait {
         is_held: bool,
     ) -> Option<Reply> {
         self.is_called.store(false, Ordering::Relaxed);
-        let _turn = self.turn.lock().take();
         if let Some(how) = self.ticket.wake() {
             return Some(self.unblocked(executor, how));
         }
@@ -241,16 +259,14 @@ impl Wait {
     }
 
     async fn look(&mut self, executor: &Executor, client: &mut ClientState, is_late: bool) -> Option<Reply> {
-        let mut invitation = self.ticket.invitation();
-        if invitation.is_none() && self.ticket.has_looked() {
-            match self.find_patiently(executor.server()).await {
-                Ok(Some(found)) => invitation = Some(found),
-                Ok(None) => return None,
-                Err(e) => return Some(self.counted(executor, Reply::Error(e.into_reply()))),
-            }
-        } else if invitation.is_none() && !is_late && self.is_behind(executor.server()).await {
-            return None;
-        }
+        let found = self.found.lock().take();
+        let invitation = match (self.ticket.invitation(), found) {
+            (None, Some(Ok(found))) => Some(found),
+            (None, Some(Err(e))) => return Some(self.counted(executor, Reply::Error(e.into_reply()))),
+            (None, None) if self.ticket.has_looked() => return None,
+            (None, None) if !is_late && self.is_behind(executor.server()).await => return None,
+            (invitation, _) => invitation,
+        };
         let is_first = !std::mem::replace(&mut self.has_run, true);
         self.ticket.looks();
         let reply = {
@@ -284,29 +300,31 @@ impl Wait {
 
     async fn run(&self, executor: &Executor, client: &mut ClientState, is_first: bool) -> Reply {
         let calls = vec![self.call.clone()];
-        client.handle.set_busy(true);
         let unit = Unit { calls, client: client.clone(), watches: Vec::new(), exec: false, id: None };
         let Done { client: after, replies, .. } = executor.run_waiting(unit, is_first).await;
         *client = after;
-        client.handle.set_busy(false);
         replies.and_then(|mut replies| replies.pop()).unwrap_or(Reply::NilArray)
     }
 
     /// As [`Wait::find`]. Asks a store that does not answer again, as long as for a command. Rests if watches end at
     /// once, again and again: a store that refuses writes, or that has too many, ends them.
-    async fn find_patiently(&mut self, server: &Server) -> Result<Option<Invitation>> {
+    async fn find_patiently(&self, server: &Server) -> Result<Option<Invitation>> {
         let clock = &server.env.clock;
         let began = clock.monotonic();
-        let is_vain = began.saturating_sub(self.watched_at) < AT_ONCE;
-        self.in_vain = if is_vain { self.in_vain + 1 } else { 0 };
-        if self.in_vain > MANY {
+        let rests = {
+            let looks = &mut *self.looks.lock();
+            let is_vain = began.saturating_sub(looks.watched_at) < AT_ONCE;
+            looks.in_vain = if is_vain { looks.in_vain + 1 } else { 0 };
+            looks.in_vain > MANY
+        };
+        if rests {
             tokio::time::sleep(PAUSE).await;
         }
         loop {
             let found = self.find(server).await;
-            self.watched_at = clock.monotonic();
+            self.looks.lock().watched_at = clock.monotonic();
             match found {
-                Ok(Some(_)) => self.in_vain = 0,
+                Ok(Some(_)) => self.looks.lock().in_vain = 0,
                 Err(Error::Store(e))
                     if (e.is_retryable() || e.is_away())
                         && clock.monotonic() < began + server.config.get().store_timeout() =>

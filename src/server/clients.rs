@@ -11,9 +11,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 use tokio::sync::Notify;
+
+/// How often it is asked whether what a killed client runs has ended.
+const SETTLES: Duration = Duration::from_millis(1);
 
 /// The window of `rbp`, as in Redis.
 const PEAK_MS: u64 = 5000;
@@ -270,13 +274,19 @@ impl ClientHandle {
     pub(crate) fn redirect(&self) -> i64 {
         self.redirect.load(Relaxed)
     }
-    /// Sets whether a unit of the client's commands is running.
+    /// Sets whether the client's commands are running.
     pub(crate) fn set_busy(&self, busy: bool) {
-        self.busy.store(busy, Relaxed);
+        self.busy.store(busy, SeqCst);
     }
-    /// Whether a unit of the client's commands is running.
+    /// Whether the client's commands are running.
     pub(crate) fn is_busy(&self) -> bool {
-        self.busy.load(Relaxed)
+        self.busy.load(SeqCst)
+    }
+    /// Returns once no commands of the client run. Cancel safe.
+    pub(crate) async fn settled(&self) {
+        while self.is_busy() {
+            tokio::time::sleep(SETTLES).await;
+        }
     }
     /// Sets whether the client's commands wait, for a pause to end or for a key.
     pub(crate) fn set_blocked(&self, blocked: bool) {
@@ -318,15 +328,16 @@ impl ClientHandle {
     pub(crate) fn is_watching(&self) -> bool {
         self.watching.load(Relaxed) > 0
     }
-    /// Asks the connection to close. May be called more than once.
+    /// Asks the connection to close. May be called more than once. If the client is not busy afterwards, nothing of it
+    /// runs any more: it marks itself as busy before it asks whether it was killed.
     pub(crate) fn kill(&self) {
-        self.killed.store(true, std::sync::atomic::Ordering::Release);
+        self.killed.store(true, SeqCst);
         self.wake.notify_waiters();
         self.wake.notify_one();
     }
     /// Whether the connection was asked to close.
     pub(crate) fn is_killed(&self) -> bool {
-        self.killed.load(std::sync::atomic::Ordering::Acquire)
+        self.killed.load(SeqCst)
     }
     /// Returns once the connection was asked to close. Cancel safe.
     pub(crate) async fn killed(&self) {

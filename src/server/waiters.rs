@@ -415,6 +415,11 @@ impl Ticket {
         self.waiter.has_looked.store(true, Ordering::Relaxed);
     }
 
+    /// Whether it has got an invitation.
+    pub(crate) fn is_invited(&self) -> bool {
+        self.waiter.invitation.lock().is_some()
+    }
+
     /// The invitation that it has got.
     pub(crate) fn invitation(&self) -> Option<Invitation> {
         self.waiter.invitation.lock().take()

@@ -248,9 +248,7 @@ impl Session {
     async fn run_next(&mut self) {
         self.client.handle.set_argv(self.taken());
         let may_run = self.wait_out_pause().await;
-        // Whoever killed the client may have been answered: what arrived before or since does not run.
-        if self.client.handle.is_killed() {
-            self.closing = true;
+        if !self.begin_to_run() {
             (self.window, self.next) = Default::default();
         } else if self.window.len() > 0 {
             self.run_window(may_run).await;
@@ -265,6 +263,7 @@ impl Session {
             }
         }
         let handle = &self.client.handle;
+        handle.set_busy(false);
         handle.set_argv(self.taken());
         handle.set_multi(self.multi.as_ref().map(|m| (m.len(), m.bytes())));
         handle.set_watching(self.watches.len());
@@ -280,6 +279,16 @@ impl Session {
             }
             AfterReply::Panic => debug::fail("DEBUG PANIC CONNECTION"),
         }
+    }
+
+    /// Marks the client as busy, unless it was killed: whoever did that may have been answered, so that nothing runs
+    /// whether it arrived before or since.
+    fn begin_to_run(&mut self) -> bool {
+        // In this order: see `ClientHandle::kill`.
+        self.client.handle.set_busy(true);
+        let may_run = !self.client.handle.is_killed();
+        self.closing |= !may_run;
+        may_run
     }
 
     /// Whether a request was taken that has not run.
@@ -424,10 +433,8 @@ impl Session {
     }
 
     async fn run_unit(&mut self, unit: Unit) -> Done {
-        self.client.handle.set_busy(true);
         let mut done = self.executor.run(unit).await;
         std::mem::swap(&mut self.client, &mut done.client);
-        self.client.handle.set_busy(false);
         done
     }
 

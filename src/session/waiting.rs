@@ -65,6 +65,15 @@ impl Session {
     /// Runs the waiting command again. Afterwards either its reply is among [`Session::replies`], or it waits on.
     pub(crate) async fn resume(&mut self) {
         let Some(waiting) = self.waiting.take() else { return };
+        if self.begin_to_run() {
+            self.take_turn(waiting).await;
+        } else {
+            self.client.handle.set_blocked(false);
+        }
+        self.client.handle.set_busy(false);
+    }
+
+    async fn take_turn(&mut self, waiting: Box<Waiting>) {
         self.executor.server().acl.refresh(&mut self.rights, &self.client.user);
         if self.checked != self.rights.generation() && waiting.wait.may_run(self.executor.server()) {
             self.checked = self.rights.generation();

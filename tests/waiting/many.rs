@@ -3,7 +3,7 @@
 use super::support::pace::pace;
 use super::support::server::tern;
 use super::support::{self, resp::Client, resp::Value};
-use super::{answer, begin, bulks, server, text, wait_for_blocked};
+use super::{answer, begin, bulks, id, server, text, wait_for_blocked};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -125,4 +125,33 @@ fn a_flush_calls_those_who_wait_for_many_keys() {
         assert_eq!(answer(waiter), bulks(&[&key, &n.to_string()]));
     }
     assert!(text(&admin.line("INFO clients")).contains("total_blocking_keys:0\r\n"));
+}
+
+/// Hazard: a client that looks at many keys is not told that its connection has ended, and then takes an element.
+#[test]
+fn who_has_left_takes_nothing() {
+    let tern = server();
+    let (mut admin, mut other) = (tern.client(), tern.client());
+    let names: Vec<String> = (0..2000).map(|n| format!("k{n}")).collect();
+    let line = format!("BLPOP {} 0", names.join(" "));
+    for n in 0..24 {
+        let mut waiter = tern.client();
+        let who = id(&mut waiter);
+        begin(&mut waiter, &line);
+        if n % 3 > 0 {
+            wait_for_blocked(&mut admin, 1);
+            other.line(if n % 3 == 1 { "FLUSHALL" } else { "SWAPDB 0 1" });
+        }
+        std::thread::sleep(Duration::from_millis(n / 2));
+        if n % 2 == 0 {
+            assert_eq!(admin.line(&format!("CLIENT KILL ID {who}")), Value::Int(1));
+        } else {
+            drop(waiter);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(other.line("RPUSH k1999 x"), Value::Int(1));
+        wait_for_blocked(&mut admin, 0);
+        assert_eq!(admin.line("LLEN k1999"), Value::Int(1), "round {n}");
+        admin.line("DEL k1999");
+    }
 }

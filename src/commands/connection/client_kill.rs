@@ -15,6 +15,9 @@ use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+/// How long CLIENT KILL waits until what the clients run has ended.
+const LONGEST_RUN: Duration = Duration::from_secs(1);
+
 /// All conditions must hold.
 #[derive(Default)]
 struct Filter {
@@ -111,17 +114,24 @@ async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Filter::parse(cx, &mut args)?
     };
     let now = cx.server.env.clock.monotonic();
-    let mut killed = 0;
-    for client in cx.server.clients.all().iter().filter(|c| filter.is(c, now)) {
-        if client.id != cx.client.id {
-            client.kill();
-        } else if filter.skip_me {
-            continue;
-        } else {
-            cx.client.after_reply = AfterReply::Close;
-        }
-        killed += 1;
+    let mut killed = cx.server.clients.all();
+    killed.retain(|client| filter.is(client, now) && !(filter.skip_me && client.id == cx.client.id));
+    let (own, others): (Vec<_>, Vec<_>) = killed.iter().partition(|client| client.id == cx.client.id);
+    if !others.is_empty() {
+        // What they run may wait for this lane.
+        cx.light(u64::MAX)?;
     }
+    if !own.is_empty() {
+        cx.client.after_reply = AfterReply::Close;
+    }
+    others.iter().for_each(|client| client.kill());
+    let settled = async {
+        for client in others {
+            client.settled().await;
+        }
+    };
+    _ = tokio::time::timeout(LONGEST_RUN, settled).await;
+    let killed = i64::try_from(killed.len()).unwrap_or(i64::MAX);
     match (old_form, killed) {
         (true, 0) => Err(ReplyError::new("ERR No such client").into()),
         (true, _) => Ok(Reply::Ok),
