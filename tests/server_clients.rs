@@ -137,6 +137,11 @@ fn kill_closes_the_clients_its_filter_selects() {
     assert_eq!(admin.line("CLIENT KILL TYPE normal").int(), Some(2));
     assert!(killed(&mut one) && killed(&mut two));
     assert_eq!(string(&admin.line("PING")), "PONG");
+    let mut three = server.client();
+    let three_id = three.line("CLIENT ID").int().unwrap();
+    admin.send_raw(format!("CLIENT KILL ID {three_id}\r\n").repeat(2).as_bytes()).unwrap();
+    let counts: Vec<Value> = (0..2).map(|_| admin.read().unwrap().value).collect();
+    assert_eq!(counts, [Value::Int(1), Value::Int(0)], "it is killed once");
 
     assert_eq!(admin.line("CLIENT KILL TYPE normal SKIPME no").int(), Some(1));
     assert!(killed(&mut admin), "a client that kills itself must get the reply first");

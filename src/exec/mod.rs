@@ -32,6 +32,7 @@ mod executor;
 mod group_commit;
 mod idempotency;
 mod lane;
+mod looking;
 mod prebuild;
 mod reads;
 pub(crate) mod slow;

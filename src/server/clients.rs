@@ -2,7 +2,7 @@
 //!
 //! A connection holds its [`ClientHandle`] and writes into it without locks, except for names that rarely
 //! change. The values shown may be slightly out of date; nothing depends on them except which clients CLIENT
-//! KILL selects.
+//! KILL selects. Whether a client is busy or was killed is exact: CLIENT KILL promises that nothing runs after it.
 
 use crate::telemetry::Telemetry;
 use bytes::Bytes;
@@ -282,9 +282,10 @@ impl ClientHandle {
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(SeqCst)
     }
-    /// Returns once no commands of the client run. Cancel safe.
-    pub(crate) async fn settled(&self) {
-        while self.is_busy() {
+    /// Returns once no commands of the client run, or once `by` was killed: it may run until then because it waits for
+    /// `by`. Cancel safe.
+    pub(crate) async fn settled(&self, by: &ClientHandle) {
+        while self.is_busy() && !by.is_killed() {
             tokio::time::sleep(SETTLES).await;
         }
     }
@@ -328,12 +329,17 @@ impl ClientHandle {
     pub(crate) fn is_watching(&self) -> bool {
         self.watching.load(Relaxed) > 0
     }
-    /// Asks the connection to close. May be called more than once. If the client is not busy afterwards, nothing of it
-    /// runs any more: it marks itself as busy before it asks whether it was killed.
+    /// Asks the connection to close. May be called more than once.
     pub(crate) fn kill(&self) {
-        self.killed.store(true, SeqCst);
+        self.kill_first();
+    }
+    /// The same. Whether it was the first time. If the client is not busy afterwards, nothing of it
+    /// runs any more: it marks itself as busy before it asks whether it was killed.
+    pub(crate) fn kill_first(&self) -> bool {
+        let is_first = !self.killed.swap(true, SeqCst);
         self.wake.notify_waiters();
         self.wake.notify_one();
+        is_first
     }
     /// Whether the connection was asked to close.
     pub(crate) fn is_killed(&self) -> bool {

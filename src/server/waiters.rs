@@ -49,6 +49,9 @@ pub(crate) struct Wanted {
     pub(crate) kind: Option<Kind>,
 }
 
+/// What is waited for.
+const WAITED_FOR: [Option<Kind>; 2] = [Some(Kind::List), Some(Kind::Zset)];
+
 /// A queue: a key, and what is waited for there.
 pub(super) type Key = (Wanted, Bytes);
 
@@ -69,8 +72,9 @@ struct State {
     names: usize,
     /// The watches of the places of databases.
     places: HashMap<u8, Place>,
-    /// How often a place has changed.
+    /// How often a place has changed, and the last change of each database's.
     changes: u64,
+    changed: HashMap<u8, u64>,
     watcher: Watcher,
     /// By client id.
     clients: HashMap<u64, Arc<Waiter>>,
@@ -115,8 +119,8 @@ impl Drop for Place {
     }
 }
 
-/// Keys that are opened while nobody else can look at a queue.
-const OPENED_AT_ONCE: usize = 64;
+/// Keys that one transaction looks at, or that are opened at once. Who waits for more waits for many.
+pub(crate) const PIECE: usize = 128;
 
 /// The most clients that are invited one after the other. Each looks for its place in the queue from its head.
 const MOST_INVITED: u64 = 64;
@@ -135,8 +139,8 @@ const LEFT: u8 = 5;
 struct Waiter {
     wanted: Wanted,
     keys: Vec<Key>,
-    /// The keys that were opened for it, as the first of their queues, since it last asked for them, and those that it has
-    /// yet to look at. Locked within the state of all waiters.
+    /// The keys that are open and for which it is responsible; and some that no longer are, until it asks for them. Changed
+    /// while the state of all waiters is locked.
     opened: Mutex<Vec<Key>>,
     state: AtomicU8,
     /// Whether it has looked at all of its keys since it entered the queues.
@@ -221,18 +225,16 @@ impl State {
                     let (times, change, has_new, watched) = Default::default();
                     new.insert(Queue { waiters, open: true, listed: true, times, change, has_new, watched });
                     waiter.opened.lock().push(key.clone());
-                    self.names += usize::from(self.kinds_of(key) == 1);
+                    self.names += usize::from(!self.is_shared(key));
                 }
             }
         }
     }
 
-    /// The number of kinds of values that are waited for at a key.
-    fn kinds_of(&self, (Wanted { db, .. }, name): &Key) -> usize {
-        let kinds = Kind::ALL.iter().copied().map(Some).chain([None]);
-        kinds
-            .filter(|kind| self.queues.contains_key(&(Wanted { db: *db, kind: *kind }, name.clone())))
-            .count()
+    /// Whether another kind of value is waited for at a key.
+    fn is_shared(&self, (wanted, name): &Key) -> bool {
+        let others = WAITED_FOR.into_iter().filter(|kind| *kind != wanted.kind);
+        others.into_iter().any(|kind| self.queues.contains_key(&(Wanted { kind, ..*wanted }, name.clone())))
     }
 
     fn leave(&mut self, waiter: &Arc<Waiter>) {
@@ -247,7 +249,7 @@ impl State {
             at.and_then(|at| queue.waiters.remove(at));
             if queue.waiters.is_empty() {
                 entry.remove();
-                self.names -= usize::from(self.kinds_of(key) == 0);
+                self.names -= usize::from(!self.is_shared(key));
             } else if was_first {
                 queue.listed = false;
                 if queue.open {
@@ -314,28 +316,39 @@ impl Waiters {
         self.many.clone().lock_owned().await
     }
 
-    /// Opens all keys of a database, because its place has changed: those of one client after another, small clients
-    /// first.
+    /// Opens all keys of a database, because its place has changed: at once those of clients with few keys, then those of
+    /// the others, one client after another.
     async fn place_changed(&self, db: u8) {
-        // Until then nobody watches the place anew, so that no more than one other walk waits.
-        let _walk = self.walk.lock().await;
-        let (change, mut clients) = {
+        let change = {
             let state = &mut *self.state.lock();
             state.places.remove(&db);
             state.changes += 1;
-            let clients = state.clients.values().filter(|waiter| waiter.wanted.db == db);
-            (state.changes, clients.cloned().collect::<Vec<_>>())
+            state.changed.insert(db, state.changes);
+            state.changes
         };
-        clients.sort_by_key(|waiter| waiter.keys.len() > OPENED_AT_ONCE);
+        self.open_all(db, change, false).await;
+        let _walk = self.walk.lock().await;
+        // So few walks wait for long, whatever is flushed in between: the last one opens everything.
+        if self.state.lock().changed.get(&db) == Some(&change) {
+            self.open_all(db, change, true).await;
+        }
+    }
+
+    async fn open_all(&self, db: u8, change: u64, many: bool) {
+        let clients: Vec<Arc<Waiter>> = {
+            let state = self.state.lock();
+            let is_one =
+                |waiter: &&Arc<Waiter>| waiter.wanted.db == db && (waiter.keys.len() > PIECE) == many;
+            state.clients.values().filter(is_one).cloned().collect()
+        };
         let mut opened = 0;
         for waiter in clients {
             // After those with many keys that already wait for their turn.
-            let _turn =
-                if waiter.keys.len() > OPENED_AT_ONCE { Some(self.turn_for_many().await) } else { None };
-            for keys in waiter.keys.chunks(OPENED_AT_ONCE) {
+            let _turn = if many { Some(self.turn_for_many().await) } else { None };
+            for keys in waiter.keys.chunks(PIECE) {
                 self.open_changed(keys, change);
                 opened += keys.len();
-                if opened >= OPENED_AT_ONCE {
+                if opened >= PIECE {
                     opened = 0;
                     yield_now().await;
                 }
@@ -384,6 +397,20 @@ impl Aside {
 }
 
 impl Ticket {
+    /// Leaves the queues for good. May be called more than once.
+    pub(crate) fn leave(&self) {
+        if self.waiter.state.swap(LEFT, Ordering::AcqRel) == LEFT {
+            return;
+        }
+        let mut state = self.waiters.state.lock();
+        state.leave(&self.waiter);
+        if state.clients.get(&self.client).is_some_and(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
+            state.clients.remove(&self.client);
+        }
+        drop(state);
+        self.waiter.settled.notify_waiters();
+    }
+
     /// For a connection that may be stuck.
     pub(crate) fn aside(&self) -> Aside {
         Aside { waiters: self.waiters.clone(), waiter: self.waiter.clone() }
@@ -483,10 +510,10 @@ impl Ticket {
         open
     }
 
-    /// The most keys that [`Ticket::open_keys`] would return now.
+    /// The number of keys that [`Ticket::open_keys`] would return now, or more if they are few.
     pub(crate) fn opened(&self) -> usize {
-        let _state = self.waiters.state.lock();
-        self.waiter.opened.lock().len()
+        let opened = self.waiter.opened.lock().len();
+        if opened > PIECE { self.open_keys().len() } else { opened }
     }
 
     /// Whether the store watches the place of the database from `version` or earlier.
@@ -568,12 +595,6 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let mut state = self.waiters.state.lock();
-        state.leave(&self.waiter);
-        if state.clients.get(&self.client).is_some_and(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
-            state.clients.remove(&self.client);
-        }
-        drop(state);
-        self.turn_to(LEFT);
+        self.leave();
     }
 }

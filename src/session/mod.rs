@@ -281,8 +281,8 @@ impl Session {
         }
     }
 
-    /// Marks the client as busy, unless it was killed: whoever did that may have been answered, so that nothing runs
-    /// whether it arrived before or since.
+    /// Marks the client as busy, which the caller ends. False if it was killed: whoever did that may have been answered, so
+    /// nothing runs, whether it arrived before or since.
     fn begin_to_run(&mut self) -> bool {
         // In this order: see `ClientHandle::kill`.
         self.client.handle.set_busy(true);

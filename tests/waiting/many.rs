@@ -155,3 +155,21 @@ fn who_has_left_takes_nothing() {
         admin.line("DEL k1999");
     }
 }
+
+/// Hazard: a pause begins while a client looks, and what the client then takes is a write within the pause.
+#[test]
+fn who_looks_when_a_pause_begins_takes_nothing() {
+    let tern = server();
+    let (mut admin, mut waiter) = (tern.client(), tern.client());
+    let names: Vec<String> = (0..4000).map(|n| format!("k{n}")).collect();
+    for round in 0..10 {
+        begin(&mut waiter, &format!("BLPOP {} 0", names.join(" ")));
+        wait_for_blocked(&mut admin, 1);
+        let requests = ["FLUSHALL", "RPUSH k3999 x", "CLIENT PAUSE 200 WRITE", "LLEN k3999"].join("\r\n");
+        admin.send_raw(format!("{requests}\r\n").as_bytes()).unwrap();
+        let said: Vec<Value> = (0..4).map(|_| answer(&mut admin)).collect();
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(admin.line("LLEN k3999"), said[3], "round {round}: {said:?}");
+        assert_eq!(answer(&mut waiter), bulks(&["k3999", "x"]));
+    }
+}

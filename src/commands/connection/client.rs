@@ -355,8 +355,8 @@ async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     ]))
 }
 
-/// How long CLIENT UNBLOCK waits to learn what becomes of a client that looks for something to have.
-const LONGEST_LOOK: Duration = Duration::from_secs(1);
+/// How long CLIENT KILL and UNBLOCK wait until what a client runs has ended.
+pub(super) const LONGEST_RUN: Duration = Duration::from_secs(1);
 
 const CLIENT_UNBLOCK: Command = Command::new(
     Row::new(Group::Connection, "unblock", -3, "5.0.0")
@@ -388,7 +388,7 @@ async fn unblock(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         None => {
             // What it looks for may be taken in this lane.
             cx.light(u64::MAX)?;
-            let settled = tokio::time::timeout(LONGEST_LOOK, waiters.unblock_settled(client, how));
+            let settled = tokio::time::timeout(LONGEST_RUN, waiters.unblock_settled(client, how));
             settled.await.unwrap_or(false)
         }
     };
