@@ -77,7 +77,7 @@ final class WithLettuce extends Drive {
             equal(asks.aclDeluser("reader"), 1L);
         }
         fails("WRONGPASS", () -> refused(address().withPassword("wrong".toCharArray())));
-        fails("NOAUTH", () -> connect(address()).sync().ping());
+        fails("NOAUTH", () -> refused(address()));
     }
 
     /**
