@@ -17,12 +17,14 @@
 //! queue, as long as their calls run in the same lane: they take without looking, each once the one before it is on
 //! its way, and share its commit.
 
+mod places;
+
 use super::watcher::{Watched, Watcher};
-use crate::env::Clock;
-use crate::store::{Version, Watch};
+use crate::store::Watch;
 use crate::types::Kind;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use places::Place;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::pin::pin;
@@ -30,7 +32,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard};
-use tokio::task::{AbortHandle, yield_now};
 
 /// The turn of one who looks at many keys.
 pub(crate) type Turn = OwnedMutexGuard<()>;
@@ -103,20 +104,6 @@ pub(crate) struct Open {
     /// The key.
     pub(crate) key: Bytes,
     times: u64,
-}
-
-/// The watch of a database's place.
-#[derive(Debug)]
-struct Place {
-    /// The version from which it is watched.
-    since: Version,
-    task: AbortHandle,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 /// Keys that one transaction looks at, or that are opened at once. Who waits for more waits for many.
@@ -316,54 +303,14 @@ impl Waiters {
         self.many.clone().lock_owned().await
     }
 
-    /// Opens all keys of a database, because its place has changed: at once those of clients with few keys, then those of
-    /// the others, one client after another.
-    async fn place_changed(&self, db: u8) {
-        let change = {
-            let state = &mut *self.state.lock();
-            state.places.remove(&db);
-            state.changes += 1;
-            state.changed.insert(db, state.changes);
-            state.changes
-        };
-        self.open_all(db, change, false).await;
-        let _walk = self.walk.lock().await;
-        // So few walks wait for long, whatever is flushed in between: the last one opens everything.
-        if self.state.lock().changed.get(&db) == Some(&change) {
-            self.open_all(db, change, true).await;
+    /// Forgets the task that waits for watches, if it has nothing to do.
+    pub(super) fn end_watcher(&self, is_idle: impl FnOnce() -> bool) -> bool {
+        let mut state = self.state.lock();
+        let ends = is_idle();
+        if ends {
+            state.watcher = Watcher::default();
         }
-    }
-
-    async fn open_all(&self, db: u8, change: u64, many: bool) {
-        let clients: Vec<Arc<Waiter>> = {
-            let state = self.state.lock();
-            let is_one =
-                |waiter: &&Arc<Waiter>| waiter.wanted.db == db && (waiter.keys.len() > PIECE) == many;
-            state.clients.values().filter(is_one).cloned().collect()
-        };
-        let mut opened = 0;
-        for waiter in clients {
-            // After those with many keys that already wait for their turn.
-            let _turn = if many { Some(self.turn_for_many().await) } else { None };
-            for keys in waiter.keys.chunks(PIECE) {
-                self.open_changed(keys, change);
-                opened += keys.len();
-                if opened >= PIECE {
-                    opened = 0;
-                    yield_now().await;
-                }
-            }
-        }
-    }
-
-    fn open_changed(&self, keys: &[Key], change: u64) {
-        let state = &mut *self.state.lock();
-        for key in keys {
-            if let Some(queue) = state.queues.get_mut(key).filter(|queue| queue.change < change) {
-                queue.change = change;
-                queue.open(key);
-            }
-        }
+        ends
     }
 
     /// Opens a key because a watch has fired.
@@ -406,6 +353,9 @@ impl Ticket {
         state.leave(&self.waiter);
         if state.clients.get(&self.client).is_some_and(|waiter| Arc::ptr_eq(waiter, &self.waiter)) {
             state.clients.remove(&self.client);
+        }
+        if state.queues.is_empty() {
+            state.places.clear();
         }
         drop(state);
         self.waiter.settled.notify_waiters();
@@ -514,34 +464,6 @@ impl Ticket {
     pub(crate) fn opened(&self) -> usize {
         let opened = self.waiter.opened.lock().len();
         if opened > PIECE { self.open_keys().len() } else { opened }
-    }
-
-    /// Whether the store watches the place of the database from `version` or earlier.
-    pub(crate) fn place_is_watched(&self, version: Version) -> bool {
-        let state = self.waiters.state.lock();
-        state.places.get(&self.waiter.wanted.db).is_some_and(|place| place.since <= version)
-    }
-
-    /// The store watches the place of the database from `since`. Tell this before what it watches of the keys.
-    pub(crate) fn watched_place(&self, since: Version, watch: Watch, clock: Clock) {
-        let db = self.waiter.wanted.db;
-        let mut state = self.waiters.state.lock();
-        if state.places.get(&db).is_some_and(|place| place.since <= since) {
-            return;
-        }
-        let waiters = Arc::downgrade(&self.waiters);
-        let task = tokio::spawn(async move {
-            let begun = clock.monotonic();
-            _ = watch.await;
-            if clock.monotonic().saturating_sub(begun) < AT_ONCE {
-                tokio::time::sleep(PAUSE).await;
-            }
-            if let Some(waiters) = waiters.upgrade() {
-                // In a task of its own: this one ends with its watch.
-                tokio::spawn(async move { waiters.place_changed(db).await });
-            }
-        });
-        state.places.insert(db, Place { since, task: task.abort_handle() });
     }
 
     /// The store watches this key from a version at which it had nothing.

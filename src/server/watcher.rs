@@ -13,6 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The watches of a key. Whoever drops it is no longer told.
@@ -35,7 +36,10 @@ impl Drop for Watched {
     }
 }
 
-/// The task that waits. It begins with the first watches, and ends with the waiters.
+/// How long the task lives on while nothing is watched.
+const LINGERS: Duration = Duration::from_secs(1);
+
+/// The task that waits. It begins with the first watches, and ends some time after the last ones.
 #[derive(Debug, Default)]
 pub(super) struct Watcher(Option<UnboundedSender<Abortable<Fires>>>);
 
@@ -63,6 +67,7 @@ impl Watcher {
 async fn wait(mut new: UnboundedReceiver<Abortable<Fires>>, waiters: Weak<Waiters>) {
     let mut watched = FuturesUnordered::new();
     loop {
+        let is_idle = watched.is_empty();
         tokio::select! {
             biased;
             fires = new.recv() => match fires {
@@ -72,6 +77,11 @@ async fn wait(mut new: UnboundedReceiver<Abortable<Fires>>, waiters: Weak<Waiter
             Some(fired) = watched.next() => {
                 if let (Ok(key), Some(waiters)) = (fired, waiters.upgrade()) {
                     waiters.fire(&key);
+                }
+            }
+            () = tokio::time::sleep(LINGERS), if is_idle => {
+                if waiters.upgrade().is_none_or(|waiters| waiters.end_watcher(|| new.is_empty())) {
+                    return;
                 }
             }
         }
