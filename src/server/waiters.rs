@@ -69,6 +69,8 @@ pub(crate) struct Waiters {
 #[derive(Debug, Default)]
 struct State {
     queues: HashMap<Key, Queue>,
+    /// How many queues there ever were.
+    began: u64,
     /// The keys that have queues.
     names: usize,
     /// The watches of the places of databases.
@@ -89,7 +91,7 @@ struct Queue {
     open: bool,
     /// Whether the first one's list of opened keys has it.
     listed: bool,
-    /// How often it was opened: what was seen before the last time says nothing.
+    /// How often it was opened: what was seen before the last time says nothing. Begins elsewhere for each queue of a key.
     times: u64,
     /// The change of its database's place that opened it last.
     change: u64,
@@ -209,7 +211,8 @@ impl State {
                 }
                 Entry::Vacant(new) => {
                     let waiters = VecDeque::from([waiter.clone()]);
-                    let (times, change, has_new, watched) = Default::default();
+                    self.began += 1;
+                    let (times, (change, has_new, watched)) = (self.began << 32, Default::default());
                     new.insert(Queue { waiters, open: true, listed: true, times, change, has_new, watched });
                     waiter.opened.lock().push(key.clone());
                     self.names += usize::from(!self.is_shared(key));
