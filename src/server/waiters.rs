@@ -50,7 +50,7 @@ pub(crate) struct Wanted {
     pub(crate) kind: Option<Kind>,
 }
 
-/// What is waited for.
+/// The kinds of values that commands wait for.
 const WAITED_FOR: [Option<Kind>; 2] = [Some(Kind::List), Some(Kind::Zset)];
 
 /// A queue: a key, and what is waited for there.
@@ -62,7 +62,7 @@ pub(crate) struct Waiters {
     state: Mutex<State>,
     /// Held by whoever looks at many keys, or opens them, so that only one core at a time is busy with that.
     many: Arc<tokio::sync::Mutex<()>>,
-    /// Held by whoever opens all keys of a database.
+    /// Held by whoever opens the keys of all clients with many keys.
     walk: tokio::sync::Mutex<()>,
 }
 

@@ -284,7 +284,7 @@ impl Session {
     /// Marks the client as busy, which the caller ends. False if it was killed: whoever did that may have been answered, so
     /// nothing runs, whether it arrived before or since.
     fn begin_to_run(&mut self) -> bool {
-        // In this order: see `ClientHandle::kill`.
+        // In this order: see `ClientHandle::kill_first`.
         self.client.handle.set_busy(true);
         let may_run = !self.client.handle.is_killed();
         self.closing |= !may_run;
