@@ -60,8 +60,11 @@ fn those_who_wait_cost_little() {
     for (n, waiter) in waiters.iter_mut().enumerate() {
         let line = if n < EACH { "BLPOP all 0".to_owned() } else { format!("BLPOP own:{n} 0") };
         begin(waiter, &line);
+        // Not all at once: what commands take while they run is not what clients take while they wait.
+        if n % 50 == 49 {
+            wait_for_blocked(&mut admin, n + 1);
+        }
     }
-    wait_for_blocked(&mut admin, 2 * EACH);
     let each = tern.resident().saturating_sub(before) / (2 * EACH);
     let since = processor_time(tern.pid());
     std::thread::sleep(Duration::from_secs(1));
@@ -71,7 +74,7 @@ fn those_who_wait_cost_little() {
     ));
     // FoundationDB's client takes several kB for a watch, of which each key has two.
     let more = if support::fdb_cluster::wanted() { 20_000 } else { 5000 };
-    assert!(each < 20_000 + more && each < idle + more, "{each} bytes a client, {idle} an idle one");
+    assert!(each < 15_000 + more && each < idle + more, "{each} bytes a client, {idle} an idle one");
     assert!(used < Duration::from_millis(200), "{used:?} in a second");
     // They came on connections of their own, so that nobody knows in which order.
     let since = Instant::now();
