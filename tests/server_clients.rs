@@ -246,7 +246,7 @@ fn a_killed_client_does_nothing_more() {
     assert_eq!(admin.line("EXISTS k").int(), Some(0));
 }
 
-/// Nor does anything that runs meanwhile change something after the reply.
+/// Nor does anything that runs meanwhile change something after the reply, and what is sent behind it in one go sees all.
 #[test]
 fn what_a_killed_client_runs_has_ended_before_the_reply() {
     let server = tern(&["--appendfsync", "no"]);
@@ -255,16 +255,28 @@ fn what_a_killed_client_runs_has_ended_before_the_reply() {
     let script =
         r#"EVAL "for i=1,5000 do redis.call('get','x') end redis.call('incr','n')" 0"#.to_owned() + "\r\n";
     let exec = "MULTI\r\nINCR n\r\nINCR n\r\nEXEC\r\n";
-    for (n, requests) in [script.as_str(), exec].into_iter().cycle().take(12).enumerate() {
+    let both = [script.as_str(), exec];
+    for (n, (requests, by_user)) in
+        [false, true].into_iter().flat_map(|by| both.map(|r| (r, by))).cycle().take(24).enumerate()
+    {
         admin.line("SET n 0");
+        admin.line("ACL SETUSER victim on nopass +@all ~* &*");
         let mut victim = server.client();
         let id = victim.line("CLIENT ID").int().unwrap();
+        victim.line("AUTH victim any");
         victim.send_raw(requests.repeat(400).as_bytes()).unwrap();
         while count(&mut admin) == "0" {}
-        assert_eq!(admin.line(&format!("CLIENT KILL ID {id}")).int(), Some(1));
-        let then = count(&mut admin);
+        let kill = if by_user { "ACL DELUSER victim".to_owned() } else { format!("CLIENT KILL ID {id}") };
+        let at_once = n % 3 != 0;
+        if at_once {
+            admin.send_raw(format!("{kill}\r\nGET n\r\n").as_bytes()).unwrap();
+        } else {
+            admin.send_raw(format!("{kill}\r\n").as_bytes()).unwrap();
+        }
+        assert_eq!(admin.read().unwrap().value.int(), Some(1));
+        let then = if at_once { string(&admin.read().unwrap().value) } else { count(&mut admin) };
         std::thread::sleep(Duration::from_millis(30));
-        assert_eq!(count(&mut admin), then, "{requests}, round {n}");
+        assert_eq!(count(&mut admin), then, "{requests}, round {n}, {kill}");
     }
 }
 

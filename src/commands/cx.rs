@@ -12,6 +12,7 @@ use crate::keyspace::catalog::{Catalog, Place};
 use crate::keyspace::cluster::messages::Outbox;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::life::Lives;
+use crate::server::clients::ClientHandle;
 use crate::server::{ClientState, Server};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::LookupTally;
@@ -20,9 +21,12 @@ use crate::types::object::{self, Slot};
 use crate::types::prebuilt::Prebuilt;
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Stored bytes that a call in a lane may process: about a millisecond of work.
 const MAX_LIGHT: u64 = 1 << 20;
+/// How long a command waits until what other clients run has ended.
+pub(super) const LONGEST_RUN: Duration = Duration::from_secs(1);
 
 /// The context of one command.
 pub struct Cx<'a> {
@@ -50,6 +54,8 @@ pub struct Cx<'a> {
     /// Set by a command whose row says that it acts on the server, if it only read data: its reply belongs to
     /// this attempt.
     pub(crate) only_read: bool,
+    /// Set by a command that may wait for what other clients run: the commands behind it must see that.
+    pub(crate) waits: bool,
     /// Whether other clients' units queue behind this one: see [`Cx::light`].
     pub(crate) in_lane: bool,
     /// Keys that this attempt looked up.
@@ -97,6 +103,23 @@ impl Cx<'_> {
     /// would keep other units waiting.
     pub(crate) fn light(&self, bytes: u64) -> Result<()> {
         if self.in_lane && bytes > MAX_LIGHT { Err(Error::TooHeavy) } else { Ok(()) }
+    }
+    /// Call this before anything that waits for what other clients run: it may itself wait for this lane.
+    pub(crate) fn may_wait(&mut self) -> Result<()> {
+        self.waits = true;
+        self.light(u64::MAX)
+    }
+    /// Closes the connections of other clients, and waits until nothing of them runs, [`LONGEST_RUN`] at most. Replies
+    /// with the number of those that were not being closed before. Call [`Cx::may_wait`] first.
+    pub(crate) async fn close(&mut self, mut clients: Vec<Arc<ClientHandle>>) -> usize {
+        clients.retain(|client| client.kill_first());
+        let settled = async {
+            for client in &clients {
+                client.settled(&self.client.handle).await;
+            }
+        };
+        _ = tokio::time::timeout(LONGEST_RUN, settled).await;
+        clients.len()
     }
     /// Bytes of a reply to keep where what is being sent changes.
     pub(crate) fn most_kept(&self) -> usize {

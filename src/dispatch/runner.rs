@@ -50,6 +50,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) may_prebuild: bool,
     /// Whether the last call only read data, whatever its row says.
     pub(crate) only_read: bool,
+    /// Whether the last call may have waited for what other clients ran.
+    pub(crate) waited: bool,
     /// Whether a call that turns out to be heavy is refused, because others queue behind it.
     pub(crate) in_lane: bool,
     /// It has nothing of a lane but its limits: a script may hold its thread.
@@ -82,6 +84,7 @@ impl<'a> Runner<'a> {
             may_stream: true,
             may_prebuild: false,
             only_read: false,
+            waited: false,
             in_lane: false,
             is_aside: false,
         }
@@ -116,6 +119,7 @@ impl<'a> Runner<'a> {
             may_stream: self.may_stream && call.id.is_none(),
             may_prebuild: self.may_prebuild,
             only_read: false,
+            waits: false,
             in_lane: self.in_lane,
             lookups: &self.lookups,
             memo: &self.memo,
@@ -137,7 +141,7 @@ impl<'a> Runner<'a> {
         let mut cx = self.cx(call, client, prebuilt);
         let args = Args::behind(call.names, &call.argv);
         let result = AssertUnwindSafe(run(&mut cx, args)).catch_unwind().await;
-        self.only_read = cx.only_read;
+        (self.only_read, self.waited) = (cx.only_read, cx.waits);
         if result.is_err() {
             self.server.telemetry.on_panic();
         }

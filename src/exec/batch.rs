@@ -199,8 +199,9 @@ impl<'a> Batch<'a> {
 
     /// Runs a unit. `forced` holds the replies of calls that must not run (again). A pipeline's unit ends
     /// early, with fewer replies than calls, if its replies exceed [`MAX_HELD`], if it has held its lane for
-    /// [`LONG`], before a call that is too heavy for the lane, and after such a call. It does not end before
-    /// a call that acted on the server in an earlier attempt.
+    /// [`LONG`], before a call that is too heavy for the lane, and after such a call or one that waited for other
+    /// clients, whose writes this transaction may not see. It does not end before a call that acted on the server in an
+    /// earlier attempt.
     pub(super) async fn run_unit(
         &mut self,
         unit: &Unit,
@@ -260,7 +261,8 @@ impl<'a> Batch<'a> {
             }
             // What was built for the rest would be built again.
             let is_full = prebuilds.is_empty() && is_full(self.runner.tx);
-            let is_enough = held.bytes > MAX_HELD || forced.is_heavy || is_long || is_full;
+            let is_enough =
+                held.bytes > MAX_HELD || forced.is_heavy || is_long || is_full || self.runner.waited;
             if is_enough && !unit.exec && forced.may_end_before(n + 1) {
                 break;
             }

@@ -5,7 +5,7 @@ use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::{Command, Run, SessionOp};
 use crate::commands::connection::client_kill;
 use crate::commands::connection::client_pause;
-use crate::commands::cx::Cx;
+use crate::commands::cx::{Cx, LONGEST_RUN};
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::server::ReplyMode;
 use crate::server::clients::ClientHandle;
@@ -17,7 +17,6 @@ use crate::spec::words::{parse_i64, quoted};
 use crate::spec::{Effect, Flags, Group, Row};
 use crate::{handler, help};
 use bytes::Bytes;
-use std::time::Duration;
 
 pub(super) const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE);
 /// The container.
@@ -355,9 +354,6 @@ async fn trackinginfo(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     ]))
 }
 
-/// How long CLIENT KILL and UNBLOCK wait until what a client runs has ended.
-pub(super) const LONGEST_RUN: Duration = Duration::from_secs(1);
-
 const CLIENT_UNBLOCK: Command = Command::new(
     Row::new(Group::Connection, "unblock", -3, "5.0.0")
         .flags(OPEN.or(Flags::ADMIN))
@@ -382,12 +378,11 @@ async fn unblock(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         return Err(ReplyError::new("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR").into());
     };
     let Ok(client) = u64::try_from(id.int()?) else { return Ok(Reply::Int(0)) };
-    let waiters = &cx.server.waiters;
-    let is_unblocked = match waiters.unblock(client, how) {
+    let is_unblocked = match cx.server.waiters.unblock(client, how) {
         Some(is_unblocked) => is_unblocked,
         None => {
-            // What it looks for may be taken in this lane.
-            cx.light(u64::MAX)?;
+            cx.may_wait()?;
+            let waiters = &cx.server.waiters;
             let settled = tokio::time::timeout(LONGEST_RUN, waiters.unblock_settled(client, how));
             settled.await.unwrap_or(false)
         }

@@ -2,7 +2,7 @@
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
-use crate::commands::connection::client::{ClientKind, LONGEST_RUN, OPEN};
+use crate::commands::connection::client::{ClientKind, OPEN};
 use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result, SYNTAX};
 use crate::handler;
@@ -113,23 +113,14 @@ async fn kill(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let now = cx.server.env.clock.monotonic();
     let mut chosen = cx.server.clients.all();
     chosen.retain(|client| filter.is(client, now) && !(filter.skip_me && client.id == cx.client.id));
-    let (own, mut others): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|client| client.id == cx.client.id);
+    let (own, others): (Vec<_>, Vec<_>) = chosen.into_iter().partition(|client| client.id == cx.client.id);
     if !others.is_empty() {
-        // What they run may wait for this lane.
-        cx.light(u64::MAX)?;
+        cx.may_wait()?;
     }
     if !own.is_empty() {
         cx.client.after_reply = AfterReply::Close;
     }
-    others.retain(|client| client.kill_first());
-    let settled = async {
-        for client in &others {
-            client.settled(&cx.client.handle).await;
-        }
-    };
-    _ = tokio::time::timeout(LONGEST_RUN, settled).await;
-    let killed = i64::try_from(own.len() + others.len()).unwrap_or(i64::MAX);
+    let killed = i64::try_from(own.len() + cx.close(others).await).unwrap_or(i64::MAX);
     match (old_form, killed) {
         (true, 0) => Err(ReplyError::new("ERR No such client").into()),
         (true, _) => Ok(Reply::Ok),

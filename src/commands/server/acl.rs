@@ -148,18 +148,17 @@ async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.rest().contains(&DEFAULT) {
         return Err(ReplyError::new("ERR The 'default' user cannot be removed").into());
     }
+    cx.may_wait()?;
     let removed = cx.server.acl.remove(args.rest());
-    close_connections(cx, &removed);
+    close_connections(cx, &removed).await;
     Ok(Reply::Int(removed.len() as i64))
 }
 
 /// Closes the connections of users that no longer exist; the client's own after its reply.
-fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
-    for client in cx.server.clients.all() {
-        if users.contains(&client.identity().user) && client.id != cx.client.id {
-            client.kill();
-        }
-    }
+async fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
+    let mut clients = cx.server.clients.all();
+    clients.retain(|client| client.id != cx.client.id && users.contains(&client.identity().user));
+    cx.close(clients).await;
     if users.contains(&cx.client.user) {
         cx.client.after_reply = AfterReply::Close;
     }
@@ -240,10 +239,11 @@ async fn load(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     if settings.aclfile.is_empty() {
         return Err(NO_FILE.into());
     }
+    cx.may_wait()?;
     let table = cx.server.table;
     let read = beside(move || Acl::read_file(table, &settings)).await?;
     let gone = cx.server.acl.replace(read.map_err(|why| ReplyError::of(format!("ERR {why}")))?);
-    close_connections(cx, &gone);
+    close_connections(cx, &gone).await;
     close_subscribers(cx);
     Ok(Reply::Ok)
 }
