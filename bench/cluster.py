@@ -24,6 +24,7 @@ import time
 
 from checked import accepted, in_turn, info, output, without_errors
 from compare import Server, free_port, processor, start, version
+from page import Page
 
 # Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member; of a tuple, one server takes
 # the first, the next one the second), what is there before.
@@ -145,7 +146,8 @@ def main():
     parser.add_argument("--out")
     a = parser.parse_args()
     binary = os.path.abspath(a.tern)
-    lines = [
+    page = Page(a.out)
+    page.say(
         f"# Tern on FoundationDB, {datetime.date.today()}",
         "",
         f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
@@ -155,7 +157,7 @@ def main():
         "",
         "| store | servers | pipeline | test | requests/s | p50 ms | longest ms | conflicts of commits |",
         "|---|---|---|---|---|---|---|---|",
-    ]
+    )
     with tempfile.TemporaryDirectory() as directory:
         cluster, running = Cluster(directory), []
         try:
@@ -166,21 +168,18 @@ def main():
                 running.append(start(kind, binary, policy, directory))
                 kinds.append((name, running[-1:]))
             if a.ceiling:
-                lines += ceilings(os.path.abspath(a.ceiling), cluster)
+                page.say(*ceilings(os.path.abspath(a.ceiling), cluster))
             cases = [case for case in CASES if not a.only or case[0] in a.only.split(",")]
             cells = [(pipeline, case) for pipeline in map(int, a.pipelines.split(",")) for case in cases]
             rounds = [in_turn(kinds, n, lambda kind: [measure(kind[1], case, pipeline, a) for pipeline, case in cells])
                       for n in range(a.rounds)]
             for at, kind in enumerate(kinds):
-                lines += [row(kind, *cell, [r[at][n] for r in rounds]) for n, cell in enumerate(cells)]
+                page.say(*(row(kind, *cell, [r[at][n] for r in rounds]) for n, cell in enumerate(cells)))
         finally:
             for s in running:
                 s.stop()
             cluster.stop()
-    print("\n".join(lines))
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import time
 import cluster
 import sets
 from compare import cpu, processor, version
+from page import Page
 
 # fdbserver rests when it takes less of a processor than this; for so many seconds it is waited for.
 RESTS = 0.05
@@ -78,12 +79,12 @@ def main():
     n, binary = a.members, os.path.abspath(a.tern)
     members = [sets.member(k) for k in range(n + n // 2)]
     length = len(members[0]) + len(b"$%d\r\n\r\n" % len(members[0]))
-    lines = [f"# Two sets of {n:,} on FoundationDB, asked for the first time, {datetime.date.today()}", "",
+    page = Page(a.out)
+    page.say(f"# Two sets of {n:,} on FoundationDB, asked for the first time, {datetime.date.today()}", "",
              f"Machine: {processor()}, Linux {platform.release()}. {version([binary, '--version'])}. "
              f"{version([cluster.program('fdbserver'), '--version']).splitlines()[0]}. Members of {len(members[0])} bytes, half in "
              f"both sets. `python3 bench/cold.py`: {a.rounds} rounds, ms.", "",
-             "| command | new | median | min-max | to reach | processor: Tern | fdbserver |", "|---|---|---|---|---|---|---|"]
-    print("\n".join(lines), flush=True)
+             "| command | new | median | min-max | to reach | processor: Tern | fdbserver |", "|---|---|---|---|---|---|---|")
     cases = [("SINTERCARD", lambda s: s.integer("SINTERCARD", 2, "a", "b"), 60),
              ("SINTER, reply of half of them read to its end", lambda s: s.members(length, "SINTER", "a", "b"), 150)]
     with tempfile.TemporaryDirectory() as directory:
@@ -99,13 +100,10 @@ def main():
                     rounds = [fleet.first(run, n // 2, all_new) for _ in range(a.rounds)]
                     what = "server and fdbserver" if all_new else "server"
                     (took, tern, fdb), times = map(statistics.median, zip(*rounds)), [r[0] for r in rounds]
-                    lines.append(f"| {name} | {what} | {took:.0f} | {min(times):.0f}-{max(times):.0f} | {target} | {tern:.0f} | {fdb:.0f} |")
-                    print(lines[-1], flush=True)
+                    page.say(f"| {name} | {what} | {took:.0f} | {min(times):.0f}-{max(times):.0f} | {target} | {tern:.0f} | {fdb:.0f} |")
         finally:
             fleet.cluster.stop()
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import tempfile
 import time
 
 from checked import in_turn, output, without_errors
+from page import Page
 
 # The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
 # Keys and members are drawn from 100 000 where there is an -r, but for ZPOPMIN, which uses many up.
@@ -141,7 +142,8 @@ def main():
     a = parser.parse_args()
     binary = os.path.abspath(a.tern)
     given = " ".join(sys.argv[1:])
-    lines = [
+    page = Page(a.out)
+    page.say(
         f"# redis-benchmark: Tern beside redis-server, {datetime.date.today()}",
         "",
         f"Machine: {processor()}, Linux {platform.release()}. {version(['redis-server', '--version'])}. "
@@ -151,8 +153,7 @@ def main():
         "",
         "| appendfsync | pipeline | test | redis/s | tern/s | ratio | min-max of the ratio | p50 ms redis | p50 ms tern |",
         "|---|---|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
+    )
     with tempfile.TemporaryDirectory() as directory:
         for policy in a.policies.split(","):
             servers = [start("redis", binary, policy, directory), start("tern", binary, policy, directory)]
@@ -172,14 +173,11 @@ def main():
                         line = (f"| {policy} | {pipeline} | {name} | {redis:,.0f} | {tern:,.0f} | "
                                 f"**{statistics.median(ratios):.2f}** | {min(ratios):.2f}-{max(ratios):.2f} | "
                                 f"{p50[0]:.2f} | {p50[1]:.2f} |")
-                        lines.append(line)
-                        print(line, flush=True)
+                        page.say(line)
             finally:
                 for s in servers:
                     s.stop()
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import tempfile
 
 from checked import in_turn, output
 from compare import cpu, measure, processor, start, version
+from page import Page
 
 # Keys are drawn from 100 000, ids from 10^15 and apart for each case: one that is met again with another key is an error.
 ID = "__rand_int__:__rand_int__:__rand_int__"
@@ -47,7 +48,8 @@ def main():
     parser.add_argument("--out")
     a = parser.parse_args()
     binary = os.path.abspath(a.tern)
-    lines = [
+    page = Page(a.out)
+    page.say(
         f"# INCR with and without an id, {datetime.date.today()}",
         "",
         f"Machine: {processor()}, Linux {platform.release()}. {version([binary, '--version'])}.",
@@ -56,8 +58,7 @@ def main():
         "",
         "| appendfsync | pipeline | case | requests/s | p50 ms | CPU us a request | min-max |",
         "|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
+    )
     with tempfile.TemporaryDirectory() as directory:
         for policy in a.policies.split(","):
             server = start("tern", binary, policy, directory)
@@ -72,13 +73,10 @@ def main():
                         all_used = [r[at][2] for r in rounds]
                         line = (f"| {policy} | {pipeline} | {name} | {rate:,.0f} | {p50:.2f} | **{used:.1f}** | "
                                 f"{min(all_used):.1f}-{max(all_used):.1f} |")
-                        lines.append(line)
-                        print(line, flush=True)
+                        page.say(line)
             finally:
                 server.stop()
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":

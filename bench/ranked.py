@@ -19,6 +19,7 @@ import tempfile
 import time
 
 from checked import in_turn
+from page import Page
 from sets import Server, load, processor, request
 
 BATCH = 500  # members of a ZADD
@@ -100,11 +101,8 @@ def main():
     parser.add_argument("--out")
     a = parser.parse_args()
     random.seed(1)
-    lines = []
-
-    def say(line):
-        lines.append(line)
-        print(line, flush=True)
+    page = Page(a.out)
+    say = page.say
 
     say(f"# A leaderboard: Tern beside redis-server, {datetime.date.today()}")
     say("")
@@ -136,9 +134,7 @@ def main():
         finally:
             for server in servers:
                 server.stop()
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":

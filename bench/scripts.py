@@ -20,6 +20,7 @@ import time
 
 from checked import in_turn, output, without_errors
 from compare import measure, prepare, processor, start, version
+from page import Page
 from ranked import read
 from sets import request
 
@@ -91,11 +92,8 @@ def main():
     parser.add_argument("--requests", type=int, default=40000)
     parser.add_argument("--out")
     a = parser.parse_args()
-    binary, lines = os.path.abspath(a.tern), []
-
-    def say(line):
-        lines.append(line)
-        print(line, flush=True)
+    binary, page = os.path.abspath(a.tern), Page(a.out)
+    say = page.say
 
     def compare(what, one, better=lambda redis, tern: tern / redis, form="{:,.0f}"):
         rounds = [in_turn(servers, n, one) for n in range(a.rounds)]
@@ -136,9 +134,7 @@ def main():
         finally:
             for server in servers:
                 server.stop()
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":

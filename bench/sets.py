@@ -28,6 +28,7 @@ import tempfile
 import time
 
 from checked import in_turn, output
+from page import Page
 
 BATCH = 1000  # members of a SADD
 WINDOW = 8  # SADDs on their way
@@ -243,17 +244,13 @@ def main():
     wanted = n + n // 2
     members = [member(k) for k in (random.Random(1).sample(range(a.pool), wanted) if a.pool else range(wanted))]
     binary = os.path.abspath(a.tern)
-    lines = [f"# Large sets: Tern beside redis-server, {datetime.date.today()}", "",
+    page = Page(a.out)
+    say = page.say
+    say(f"# Large sets: Tern beside redis-server, {datetime.date.today()}", "",
              f"Machine: {processor()}, Linux {platform.release()}. Two sets of {n:,} members of {len(members[0])} bytes, "
              f"half of them in both{f', picked at random from {a.pool:,}' if a.pool else ''}. `python3 bench/sets.py`: medians of {a.rounds} rounds, the servers in turn, each round beginning with the other one, in one run; "
              "server and load share the machine. Times in ms; the ratio is Redis' time divided by Tern's."
-             f"{f' Tern with `{a.options}`.' if a.options else ''}", ""]
-
-    def say(line):
-        lines.append(line)
-        print(line, flush=True)
-
-    print("\n".join(lines))
+             f"{f' Tern with `{a.options}`.' if a.options else ''}", "")
     with tempfile.TemporaryDirectory() as directory:
         argv = {"redis": ["redis-server", "--save", "", "--appendonly", "no", "--daemonize", "no"], "tern": [binary, *a.options.split()]}
         servers = [Server(k, argv[k], os.path.join(directory, k)) for k in a.only.split(",")]
@@ -309,9 +306,7 @@ def main():
         finally:
             for s in servers:
                 s.stop()
-    if a.out:
-        with open(a.out, "w") as f:
-            f.write("\n".join(lines) + "\n")
+    page.keep()
 
 
 if __name__ == "__main__":
