@@ -45,6 +45,34 @@ async fn a_pipeline_that_writes_much_is_several_transactions() {
     }
 }
 
+/// Hazard: others wait while much of a large value is committed at once.
+#[tokio::test]
+async fn a_large_value_is_built_in_pieces() {
+    const FIELDS: usize = 40_000;
+    let mut rig = Rig::new().await;
+    rig.run_bytes(line("hset h", pairs(0..FIELDS))).await;
+    let Reply::Bulk(dump) = rig.line("dump h").await else { panic!("no payload") };
+    let restore = ["restore", "r", "0"].into_iter().map(Bytes::from).chain([dump]).collect();
+    for (call, reply) in [(line("copy h c", []), Reply::Int(1)), (restore, Reply::Ok)] {
+        let before = commits(&mut rig).await;
+        assert_eq!(rig.run_bytes(call).await, reply);
+        let used = commits(&mut rig).await - before;
+        assert!(used >= FIELDS / 2000, "{reply:?}: {used} commits");
+    }
+    for key in ["c", "r"] {
+        assert_eq!(rig.line(&format!("hlen {key}")).await, Reply::Int(FIELDS as i64));
+        let last = format!("hget {key} field:{:0>20}", FIELDS - 1);
+        assert_eq!(rig.line(&last).await, bulk(&format!("value:{}", FIELDS - 1)));
+    }
+    rig.assert_sound().await;
+}
+
+async fn commits(rig: &mut Rig) -> usize {
+    let Reply::Verbatim(info) = rig.line("info tern").await else { panic!("no INFO") };
+    let info = String::from_utf8_lossy(&info).into_owned();
+    info.lines().find_map(|line| line.strip_prefix("store_commits:")).unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn more_fields_than_a_transaction_takes() {
     let mut rig = Rig::new().await;

@@ -246,6 +246,30 @@ fn a_killed_client_does_nothing_more() {
     assert_eq!(admin.line("EXISTS k").int(), Some(0));
 }
 
+/// Nor is it listed behind that reply, though its connection may end later.
+#[test]
+fn a_killed_client_is_not_listed() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    for round in 0..20 {
+        let mut victims: Vec<Client> = (0..20).map(|_| server.client()).collect();
+        let ids: Vec<String> =
+            victims.iter_mut().map(|victim| victim.line("CLIENT ID").int().unwrap().to_string()).collect();
+        let ids = ids.join(" ");
+        admin
+            .send_raw(
+                format!("CLIENT KILL ID {ids}\r\nCLIENT LIST ID {ids}\r\nCLIENT LIST\r\nINFO clients\r\n")
+                    .as_bytes(),
+            )
+            .unwrap();
+        let mut next = || admin.read().unwrap().value;
+        assert_eq!(next().int(), Some(20));
+        assert_eq!(string(&next()), "", "round {round}");
+        assert_eq!(string(&next()).lines().count(), 1, "round {round}");
+        assert!(string(&next()).contains("connected_clients:1\r\n"), "round {round}");
+    }
+}
+
 /// Nor does anything that runs meanwhile change something after the reply, and what is sent behind it in one go sees all.
 #[test]
 fn what_a_killed_client_runs_has_ended_before_the_reply() {

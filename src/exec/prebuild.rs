@@ -21,6 +21,7 @@ use crate::server::Server;
 use crate::spec::words::parse_i64;
 use crate::spec::{Effect, Group, Makes, keys_of, written_keys};
 use crate::store::MAX_TRANSACTION;
+use crate::types::Kind;
 use crate::types::hash::prebuild as hashes;
 use crate::types::list::prebuild as lists;
 use crate::types::prebuilt::{self, Object, Prebuilt};
@@ -40,6 +41,9 @@ const MAX_TOO_OLD: usize = 2;
 /// Bytes that interning a unit's members may write in its own transaction.
 const DIRECT_MEMBERS: usize = MAX_TRANSACTION / 2;
 
+/// The weight of a value with rows that RESTORE writes in its own transaction.
+const MOST_RESTORED: usize = 1 << 20;
+
 /// What was prebuilt, for each call of a unit.
 pub(super) type Prebuilds = Vec<Vec<Prebuilt>>;
 
@@ -49,7 +53,7 @@ struct Parts {
     strings: bool,
     members: bool,
     results: bool,
-    /// Values to restore that surely exceed a transaction.
+    /// Values to restore that surely exceed a transaction, or would hold others.
     restored: bool,
 }
 
@@ -67,8 +71,12 @@ impl Parts {
 
 /// Whether to prebuild the value of a RESTORE before it is tried, so that it is decompressed once.
 fn is_large_restore(call: &Call) -> bool {
-    let result = outgrows::large_result(call.row, &call.argv);
-    matches!(result, Some(LargeResult::Restored(payload)) if dump::weight(payload) > DIRECT_MAX as u64)
+    let Some(LargeResult::Restored(payload)) = outgrows::large_result(call.row, &call.argv) else {
+        return false;
+    };
+    // The pieces of a string are few; the rows of others are many, and commits wait for each other.
+    let most = if dump::kind(payload) == Some(Kind::Str) { DIRECT_MAX } else { MOST_RESTORED };
+    dump::weight(payload) > most as u64
 }
 
 /// Prebuilds what `calls` need, of which the first runs in database `db`; their large results only if

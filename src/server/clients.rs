@@ -494,6 +494,12 @@ impl Clients {
     pub(crate) fn all(&self) -> Vec<Arc<ClientHandle>> {
         self.connected.lock().values().cloned().collect()
     }
+    /// The same without those that were asked to close, which nobody shall see any more.
+    pub(crate) fn staying(&self) -> Vec<Arc<ClientHandle>> {
+        let mut clients = self.all();
+        clients.retain(|client| !client.is_killed());
+        clients
+    }
     /// The client with this id.
     pub(crate) fn get(&self, id: u64) -> Option<Arc<ClientHandle>> {
         self.connected.lock().get(&id).cloned()

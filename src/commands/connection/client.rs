@@ -244,7 +244,7 @@ const CLIENT_LIST: Command = Command::new(
 );
 
 async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
-    let (mut clients, mut pace) = (cx.server.clients.all(), Pace::default());
+    let (mut clients, mut pace) = (cx.server.clients.staying(), Pace::default());
     if args.keyword("TYPE") {
         let raw = args.next()?;
         args.end()?;
@@ -253,7 +253,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     } else if args.keyword("ID") {
         clients.clear();
         for id in ids(&mut args)? {
-            clients.extend(cx.server.clients.get(id));
+            clients.extend(cx.server.clients.get(id).filter(|client| !client.is_killed()));
             pace.spend(FOUND).await;
         }
     }

@@ -147,6 +147,10 @@ fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
 }
 
 async fn receivers(cx: &Cx<'_>, kind: SubscriptionKind, channel: &Bytes) -> Reply {
+    if !cx.outbox.is_heard() {
+        // Who has subscribed meanwhile did so after this transaction's version, and does not receive it.
+        return Reply::Int(0);
+    }
     Reply::Int(cx.server.subscribers.receivers(kind, channel).await as i64)
 }
 

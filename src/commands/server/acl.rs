@@ -12,6 +12,7 @@ use crate::server::acl::Acl;
 use crate::server::acl::log::Refusal;
 use crate::server::acl::selector::{Denied, RuleError, Selector, word};
 use crate::server::acl::user::{DEFAULT, User};
+use crate::server::clients::ClientHandle;
 use crate::server::pace::{Pace, beside};
 use crate::server::reply::Reply;
 use crate::server::subscribers::SubscriptionKind;
@@ -20,6 +21,7 @@ use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, Secrets, c
 use crate::{handler, help};
 use bytes::Bytes;
 use std::path::Path;
+use std::sync::Arc;
 
 const OPEN: Flags = Flags::NOSCRIPT.or(Flags::LOADING).or(Flags::STALE).or(Flags::HEAVY);
 const ADMIN: Flags = OPEN.or(Flags::ADMIN);
@@ -148,17 +150,24 @@ async fn deluser(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     if args.rest().contains(&DEFAULT) {
         return Err(ReplyError::new("ERR The 'default' user cannot be removed").into());
     }
-    cx.may_wait()?;
+    if !others(cx, args.rest()).is_empty() {
+        cx.may_wait()?;
+    }
     let removed = cx.server.acl.remove(args.rest());
     close_connections(cx, &removed).await;
     Ok(Reply::Int(removed.len() as i64))
 }
 
-/// Closes the connections of users that no longer exist; the client's own after its reply.
-async fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
+/// The connections of these users, without the client's own.
+fn others(cx: &Cx<'_>, users: &[Bytes]) -> Vec<Arc<ClientHandle>> {
     let mut clients = cx.server.clients.all();
     clients.retain(|client| client.id != cx.client.id && users.contains(&client.identity().user));
-    cx.close(clients).await;
+    clients
+}
+
+/// Closes the connections of users that no longer exist; the client's own after its reply.
+async fn close_connections(cx: &mut Cx<'_>, users: &[Bytes]) {
+    cx.close(others(cx, users)).await;
     if users.contains(&cx.client.user) {
         cx.client.after_reply = AfterReply::Close;
     }

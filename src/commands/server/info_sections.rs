@@ -58,7 +58,7 @@ pub(super) fn server(out: &mut String, server: &Server) {
 }
 
 pub(super) fn clients(out: &mut String, server: &Server) {
-    let clients = server.clients.all();
+    let clients = server.clients.staying();
     lines!(out, "Clients",
         "connected_clients": clients.len(),
         "cluster_connections": 0,

@@ -170,6 +170,11 @@ impl Outbox {
         Outbox { heard, instance, client: AtomicU64::new(0), events, messages: Mutex::default() }
     }
 
+    /// Whether somebody may receive messages and events.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.heard & LISTENS != 0
+    }
+
     /// Attributes the following messages to a command of this client.
     pub(crate) fn acts_for(&self, client: u64) {
         self.client.store(client, Ordering::Relaxed);
@@ -201,7 +206,7 @@ impl Outbox {
 
     /// Adds a client's message.
     pub(crate) fn publish(&self, message: Message) {
-        if self.heard & LISTENS > 0 {
+        if self.is_heard() {
             self.messages.lock().push(message);
         }
     }
@@ -209,7 +214,7 @@ impl Outbox {
     /// Adds an event of a key in database `db`, if events of `class` are published. A name that is too long
     /// for a key has no events.
     pub(crate) fn event(&self, db: u8, class: Events, event: &'static str, key: &Bytes) {
-        if self.heard & LISTENS == 0 || !self.events.select(class) || key.len() > MAX_REDIS_KEY {
+        if !self.is_heard() || !self.events.select(class) || key.len() > MAX_REDIS_KEY {
             return;
         }
         self.messages.lock().push(Message::Event {

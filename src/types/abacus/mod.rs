@@ -11,7 +11,7 @@ use super::audit::{Auditor, Findings, Problem};
 use super::contract::Type;
 use super::dumped::Dump;
 use super::object::{self, Count, Slot};
-use super::prebuilt::{Builder, Object, Row, Source};
+use super::prebuilt::{Builder, Object, Source};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
@@ -107,15 +107,12 @@ impl Type for Abacus {
         let rows =
             s.tx.get_range(&begin, &prefix_end(&begin), RangeOptions::default(), Read::Snapshot).await?;
         let (db, oid) = builder.place();
-        let count = Count::step(rows.pairs.len() as i64).to_vec();
-        let own = |(key, value): &(Bytes, Bytes)| Row {
-            key: row(db, oid, key.get(begin.len()..).unwrap_or_default()),
-            at: None,
-            bytes: value.to_vec().into(),
-        };
-        let counted = Row { key: db.count(oid), at: None, bytes: count.into() };
-        builder.write(&Vec::from_iter(rows.pairs.iter().map(own).chain([counted]))).await?;
-        Ok(Some(builder.done(rows.pairs.len() as u64)))
+        for (key, value) in &rows.pairs {
+            builder.add(row(db, oid, key.get(begin.len()..).unwrap_or_default()), value.to_vec()).await?;
+        }
+        let len = rows.pairs.len();
+        builder.add(db.count(oid), Count::step(len as i64).to_vec()).await?;
+        Ok(Some(builder.finish(len as u64).await?))
     }
     fn prebuilt(object: &Object) -> Self {
         Abacus(object.oid())

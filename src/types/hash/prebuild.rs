@@ -9,7 +9,7 @@ use crate::store::{RangeOptions, Read, key_after, prefix_end};
 use crate::types::Value;
 use crate::types::contract::Type;
 use crate::types::object::{self, Count, Slot};
-use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
+use crate::types::prebuilt::{Builder, Object, Source};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 
@@ -117,8 +117,6 @@ struct Build<'a> {
     space: &'a Keyspace,
     /// Fields of the source that it does not keep.
     changed: HashSet<Bytes>,
-    rows: Vec<Row<'static>>,
-    bytes: usize,
     fields: u64,
     /// The first expiry of a field.
     due: Option<u64>,
@@ -127,29 +125,18 @@ struct Build<'a> {
 impl<'a> Build<'a> {
     fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let builder = Builder::new(space, db, sources, lease_ms);
-        Build { builder, space, changed: HashSet::new(), rows: Vec::new(), bytes: 0, fields: 0, due: None }
-    }
-
-    async fn write(&mut self, key: Vec<u8>, bytes: Vec<u8>) -> Result<()> {
-        self.bytes += key.len() + bytes.len();
-        self.rows.push(Row { key, at: None, bytes: bytes.into() });
-        if self.bytes >= STEP {
-            self.builder.write(&self.rows).await?;
-            self.rows.clear();
-            self.bytes = 0;
-        }
-        Ok(())
+        Build { builder, space, changed: HashSet::new(), fields: 0, due: None }
     }
 
     async fn add(&mut self, pair: listpack::Slices<'_>, expire_at: Option<u64>) -> Result<()> {
         self.fields += 1;
         let (db, oid) = self.builder.place();
         for (key, bytes) in rows::rows_of(db, oid, self.space.fresh.stamp(), pair, expire_at) {
-            self.write(key, bytes.into_owned()).await?;
+            self.builder.add(key, bytes.into_owned()).await?;
         }
         if let Some(at) = expire_at {
             self.expires(at);
-            self.write(db.field_expiry(oid, at, pair.0), Vec::new()).await?;
+            self.builder.add(db.field_expiry(oid, at, pair.0), Vec::new()).await?;
         }
         Ok(())
     }
@@ -169,7 +156,7 @@ impl<'a> Build<'a> {
         loop {
             let tx = self.space.store.begin();
             self.builder.check(&self.space.scope(&tx, s.db)).await?;
-            let opts = RangeOptions { bytes: STEP, ..RangeOptions::default() };
+            let opts = RangeOptions { bytes: rows::PAGE, ..RangeOptions::default() };
             let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
             for (row, bytes) in &page.pairs {
                 let kept = match s.db.decode_hash_row(row) {
@@ -193,7 +180,7 @@ impl<'a> Build<'a> {
                 };
                 if kept {
                     let key = [&head, row.get(own..).unwrap_or_default()].concat();
-                    self.write(key, bytes.to_vec()).await?;
+                    self.builder.add(key, bytes.to_vec()).await?;
                 }
             }
             match page.pairs.last() {
@@ -205,9 +192,7 @@ impl<'a> Build<'a> {
 
     async fn done(mut self) -> Result<Object> {
         let (db, oid) = self.builder.place();
-        let count = Count::step(self.fields.cast_signed()).to_vec();
-        self.rows.push(Row { key: db.count(oid), at: None, bytes: count.into() });
-        self.builder.write(&self.rows).await?;
-        Ok(self.builder.done(self.fields).with_due(self.due))
+        self.builder.add(db.count(oid), Count::step(self.fields.cast_signed()).to_vec()).await?;
+        Ok(self.builder.finish(self.fields).await?.with_due(self.due))
     }
 }

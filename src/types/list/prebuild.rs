@@ -10,12 +10,10 @@ use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
 use crate::types::Value;
 use crate::types::contract::Type;
 use crate::types::object::{self, Slot};
-use crate::types::prebuilt::{self, Builder, Object, Row, STEP, Source};
+use crate::types::prebuilt::{self, Builder, Object, Source};
 use bytes::Bytes;
-use std::borrow::Cow;
 use std::ops::Range;
 use std::slice;
-use tokio::task::coop::consume_budget;
 
 /// Approximate bytes of an element's row besides the element, in a transaction.
 const ROOM: u64 = 64;
@@ -177,7 +175,7 @@ impl Pass<'_> {
             Old::Rows(db, extent) => {
                 let tx = build.begin(*db).await?;
                 let range = (extent.at(self.left.start), extent.at(self.left.end));
-                let page = rows::page(&tx, *db, extent.oid, range, (STEP, false)).await?;
+                let page = rows::page(&tx, *db, extent.oid, range, (rows::PAGE, false)).await?;
                 let last = page.elements.last().filter(|_| page.more);
                 self.left.start = last.map_or(self.left.end, |(at, _)| extent.index(*at) + 1);
                 Ok(Some(page.elements.into_iter().map(|(_, held)| held).collect()))
@@ -190,9 +188,6 @@ impl Pass<'_> {
 struct Build<'a> {
     builder: Builder<'a>,
     space: &'a Keyspace,
-    rows: Vec<Row<'static>>,
-    /// Of `rows`.
-    size: usize,
     extent: Extent,
 }
 
@@ -200,7 +195,7 @@ impl<'a> Build<'a> {
     fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let builder = Builder::new(space, db, sources, lease_ms);
         let extent = Extent::new(builder.place().1);
-        Build { builder, space, rows: Vec::new(), size: 0, extent }
+        Build { builder, space, extent }
     }
 
     /// A transaction that reads the source in `db`. Fails with a conflict if the source has changed.
@@ -210,25 +205,13 @@ impl<'a> Build<'a> {
         Ok(tx)
     }
 
-    async fn write(&mut self, key: Vec<u8>, bytes: Bytes) -> Result<()> {
-        self.size += key.len() + bytes.len();
-        self.rows.push(Row { key, at: None, bytes: Cow::Owned(bytes.into()) });
-        if self.size >= STEP {
-            self.builder.write(&self.rows).await?;
-            self.rows.clear();
-            self.size = 0;
-        }
-        consume_budget().await;
-        Ok(())
-    }
-
     async fn add(&mut self, element: &Bytes) -> Result<()> {
         let (db, oid) = self.builder.place();
         let place = (self.extent.end(), self.space.fresh.stamp());
         let (held, rows) = rows::rows_of(db, oid, place, element);
         self.extent.append(&held);
         for (row, bytes) in rows {
-            self.write(row, bytes).await?;
+            self.builder.add(row, bytes.into()).await?;
         }
         Ok(())
     }
@@ -246,7 +229,7 @@ impl<'a> Build<'a> {
                 return Err(StoreError::Corrupt("a list in its record has pieces".into()).into());
             }
         };
-        self.write(db.element(oid, self.extent.end()), held.encode().into()).await?;
+        self.builder.add(db.element(oid, self.extent.end()), held.encode()).await?;
         self.extent.append(&held);
         let mut begin = from.element_pieces(extent.oid, number);
         let end = prefix_end(&begin);
@@ -256,7 +239,7 @@ impl<'a> Build<'a> {
             let page = self.begin(from).await?.get_range(&begin, &end, opts, Read::Snapshot).await?;
             for (row, bytes) in &page.pairs {
                 if let Some(ElementRow::Piece(number, n)) = from.decode_list_row(row) {
-                    self.write(db.element_piece(oid, number, n), bytes.clone()).await?;
+                    self.builder.add(db.element_piece(oid, number, n), bytes.to_vec()).await?;
                 }
             }
             match page.pairs.last() {
@@ -364,9 +347,8 @@ impl<'a> Build<'a> {
         Ok(n)
     }
 
-    async fn done(mut self) -> Result<Object> {
-        self.builder.write(&self.rows).await?;
+    async fn done(self) -> Result<Object> {
         let Extent { len, bytes, long, .. } = self.extent;
-        Ok(self.builder.done(len).with_sizes(bytes, long))
+        Ok(self.builder.finish(len).await?.with_sizes(bytes, long))
     }
 }

@@ -25,7 +25,7 @@ use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Retries};
 use crate::types::Value;
 use crate::types::object::{self, Slot};
-use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
+use crate::types::prebuilt::{Builder, Object, Source};
 use crate::types::set::SetRep;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -312,15 +312,8 @@ pub(crate) async fn build(
         builder = builder.in_round(round);
     }
     let (db, oid) = builder.place();
-    let (mut step, mut bytes) = (Vec::new(), 0);
     for (key, value) in rows::new_rows(db, oid, space.fresh.stamp(), ids)? {
-        bytes += key.len() + value.len();
-        step.push(Row { key, at: None, bytes: Cow::Owned(value) });
-        if bytes >= STEP {
-            builder.write(&step).await?;
-            (step, bytes) = (Vec::new(), 0);
-        }
+        builder.add(key, value).await?;
     }
-    builder.write(&step).await?;
-    Ok(builder.done(len))
+    Ok(builder.finish(len).await?)
 }

@@ -10,10 +10,7 @@ use crate::keyspace::{Fresh, Keyspace, Scope};
 use crate::store::{RangeOptions, Read};
 use crate::types::Kind;
 use crate::types::object::{self, Count, Slot};
-use crate::types::prebuilt::{Builder, Object, Row, STEP, Source};
-
-/// Approximate bytes of a member's two rows besides its name.
-const ROOM: usize = 128;
+use crate::types::prebuilt::{Builder, Object, Source};
 
 /// Puts what was built in the place of the key's value, without expiry. Returns its length.
 pub(crate) async fn put(s: &Scope<'_>, slot: &mut Slot, built: &Object) -> Result<u64> {
@@ -71,8 +68,6 @@ pub(super) async fn copy(
 /// A sorted set under construction, whose members come in order.
 struct Build<'a> {
     builder: Builder<'a>,
-    rows: Vec<Row<'static>>,
-    bytes: usize,
     members: u64,
     counts: NewCounts,
     fresh: &'a Fresh,
@@ -81,49 +76,29 @@ struct Build<'a> {
 impl<'a> Build<'a> {
     fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let builder = Builder::new(space, db, sources, lease_ms);
-        Build {
-            builder,
-            rows: Vec::new(),
-            bytes: 0,
-            members: 0,
-            counts: NewCounts::default(),
-            fresh: &space.fresh,
-        }
+        Build { builder, members: 0, counts: NewCounts::default(), fresh: &space.fresh }
     }
 
     async fn add(&mut self, (member, score): &(bytes::Bytes, Score)) -> Result<()> {
         let (db, oid) = self.builder.place();
         for (key, bytes) in rows_of(db, oid, member, *score) {
-            self.row(key, bytes);
+            self.builder.add(key, bytes).await?;
         }
         for (level, place, count) in self.counts.push(&place_of(*score, member)) {
-            let generation = self.fresh.revision();
-            self.row(db.ranked_boundary(oid, level, &place), counts::encode(count, generation).to_vec());
+            let bytes = counts::encode(count, self.fresh.revision()).to_vec();
+            self.builder.add(db.ranked_boundary(oid, level, &place), bytes).await?;
         }
         self.members += 1;
-        self.bytes += 2 * member.len() + ROOM;
-        if self.bytes > STEP { self.write().await } else { Ok(()) }
-    }
-
-    fn row(&mut self, key: Vec<u8>, bytes: Vec<u8>) {
-        self.rows.push(Row { key, at: None, bytes: bytes.into() });
-    }
-
-    async fn write(&mut self) -> Result<()> {
-        self.builder.write(&self.rows).await?;
-        self.rows.clear();
-        self.bytes = 0;
         Ok(())
     }
 
     async fn done(mut self) -> Result<Object> {
         let (db, oid) = self.builder.place();
         for (level, place, count) in std::mem::take(&mut self.counts).finish() {
-            let generation = self.fresh.revision();
-            self.row(db.ranked_boundary(oid, level, &place), counts::encode(count, generation).to_vec());
+            let bytes = counts::encode(count, self.fresh.revision()).to_vec();
+            self.builder.add(db.ranked_boundary(oid, level, &place), bytes).await?;
         }
-        self.row(db.count(oid), Count::step(self.members as i64).to_vec());
-        self.write().await?;
-        Ok(self.builder.done(self.members))
+        self.builder.add(db.count(oid), Count::step(self.members as i64).to_vec()).await?;
+        Ok(self.builder.finish(self.members).await?)
     }
 }
