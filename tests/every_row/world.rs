@@ -83,12 +83,14 @@ impl World {
         for part in 0..scale.long / MIB {
             run(&mut client, call("APPEND dense", [long(&format!("{part}:dense;"), MIB)]));
         }
-        for from in (0..scale.members).step_by(20_000) {
-            run(&mut client, call("SADD set", [times_from(from, 20_000, "member:{}")]));
-            run(&mut client, call("SADD ints", [times_from(from, 20_000, "1{}7")]));
-            run(&mut client, call("HSET hash", [times_from(from, 20_000, "field:{} value:{}")]));
-            run(&mut client, call("RPUSH list", [times_from(from, 20_000, "element:{}")]));
-            run(&mut client, call("ZADD zset", [times_from(from, 20_000, "{} member:{}")]));
+        // More sorted members exceed a transaction of a cluster.
+        const STEP: usize = 10_000;
+        for from in (0..scale.members).step_by(STEP) {
+            run(&mut client, call("SADD set", [times_from(from, STEP, "member:{}")]));
+            run(&mut client, call("SADD ints", [times_from(from, STEP, "1{}7")]));
+            run(&mut client, call("HSET hash", [times_from(from, STEP, "field:{} value:{}")]));
+            run(&mut client, call("RPUSH list", [times_from(from, STEP, "element:{}")]));
+            run(&mut client, call("ZADD zset", [times_from(from, STEP, "{} member:{}")]));
         }
         run(&mut client, call("PFADD hll", [times(20_000, "{}")]));
         run(&mut client, call("SET counter 7", []));
