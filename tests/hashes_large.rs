@@ -62,7 +62,7 @@ async fn a_large_value_is_built_in_pieces() {
     for key in ["c", "r"] {
         assert_eq!(rig.line(&format!("hlen {key}")).await, Reply::Int(FIELDS as i64));
         let last = format!("hget {key} field:{:0>20}", FIELDS - 1);
-        assert_eq!(rig.line(&last).await, bulk(&format!("value:{}", FIELDS - 1)));
+        assert_eq!(rig.line(&last).await, bulk(format!("value:{}", FIELDS - 1)));
     }
     rig.assert_sound().await;
 }

@@ -259,11 +259,8 @@ impl<'a> Batch<'a> {
             if is_long && unit.exec && n + 1 < unit.calls.len() {
                 return Err(Halt::TooHeavy);
             }
-            // What was built for the rest would be built again.
-            let is_full = prebuilds.is_empty() && is_full(self.runner.tx);
-            let is_enough =
-                held.bytes > MAX_HELD || forced.is_heavy || is_long || is_full || self.runner.waited;
-            if is_enough && !unit.exec && forced.may_end_before(n + 1) {
+            let ends = is_long || forced.is_heavy || self.has_enough(&held, prebuilds);
+            if ends && !unit.exec && forced.may_end_before(n + 1) {
                 break;
             }
         }
@@ -272,6 +269,13 @@ impl<'a> Batch<'a> {
             client.after_reply = AfterReply::Excess(held.bytes);
         }
         Ok(Some(held.replies))
+    }
+
+    /// Whether a pipeline's unit should end behind the last call.
+    fn has_enough(&self, held: &Held, prebuilds: &Prebuilds) -> bool {
+        // What was built for the rest would be built again.
+        let is_full = prebuilds.is_empty() && is_full(self.runner.tx);
+        held.bytes > MAX_HELD || is_full || self.runner.waited
     }
 
     async fn unchanged(&self, watches: &[Watched]) -> Result<bool, Halt> {

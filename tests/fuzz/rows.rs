@@ -112,7 +112,7 @@ const LINES: &[&str] = &[
 ];
 
 async fn populated() -> Rig {
-    let mut rig = Rig::new().await;
+    let mut rig = Rig::embedded().await;
     rig.space().beat().await.unwrap();
     for line in ["SET plain v", "SET n 5", "SET dying v PX 100000", "SADD raw a b c", "SADD ints 1 2 3"] {
         rig.line(line).await;
@@ -406,7 +406,7 @@ pub fn chosen(input: &[u8]) {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let sound = SOUND.get_or_init(|| runtime().block_on(async { Damaged::new().await.sound })).clone();
     runtime().block_on(async {
-        let mut damaged = Damaged { rig: Rig::new().await, sound };
+        let mut damaged = Damaged { rig: Rig::embedded().await, sound };
         damaged.one(&mut Choices::Given(input)).await;
     });
 }

@@ -33,6 +33,12 @@ use tern::types::string::walk::Stretch;
 /// The start of the manual clock, in ms since the epoch.
 pub const START: u64 = 1_700_000_000_000;
 
+fn embedded(dir: &Path) -> Store {
+    let mut options = LocalOptions::new(Clock::System);
+    options.fsync = Fsync::No;
+    Store::Local(Local::open(dir, options).unwrap())
+}
+
 /// A server, one client, and a temporary directory.
 pub struct Rig {
     pub server: Arc<Server>,
@@ -60,6 +66,13 @@ impl Rig {
         Self::with(Env::system()).await
     }
 
+    /// With a manual clock, on the embedded engine whatever `TERN_TEST_STORE` says: for what is about rows, not engines.
+    pub async fn embedded() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = embedded(dir.path());
+        Self::on(store, Env::seeded(START, 42), dir).await
+    }
+
     async fn with(env: Env) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Self::store(dir.path()).await;
@@ -72,9 +85,7 @@ impl Rig {
         if fdb_cluster::wanted() {
             return fdb_cluster::fresh().await;
         }
-        let mut options = LocalOptions::new(Clock::System);
-        options.fsync = Fsync::No;
-        Store::Local(Local::open(dir, options).unwrap())
+        embedded(dir)
     }
 
     async fn on(store: Store, env: Env, dir: tempfile::TempDir) -> Self {
