@@ -252,3 +252,23 @@ async fn a_replaced_library_is_not_called() {
     assert!(first > 10 && second > 10, "{first} and {second} calls");
     cluster.assert_sound().await;
 }
+
+/// As in Redis: a number is a name, too, flags have no case, and the number of keys is looked at first.
+#[test]
+fn what_registers_a_function() {
+    let server = tern(&["--appendfsync", "no"]);
+    let mut client = server.client();
+    let body = "redis.register_function(1, function() return 7 end)
+        redis.register_function{ FUNCTION_NAME = 'g', description = 2, flags = { 'NO-Writes', nil, 'x' },
+            callback = function() return 8 end }";
+    assert_eq!(load(&mut client, "l", body), "l");
+    assert_eq!(call(&mut client, "1", &["0"]), Value::Int(7));
+    assert_eq!(client.line("FCALL_RO g 0"), Value::Int(8));
+    for (line, why) in [
+        ("FCALL_RO 1 x", "ERR Bad number of keys provided"),
+        ("FCALL_RO 1 1", "ERR Number of keys can't be greater than number of args"),
+        ("FCALL_RO 1 0", "ERR Can not execute a script with write flag using *_ro command."),
+    ] {
+        assert_eq!(client.line(line), Value::Error(why.into()), "{line}");
+    }
+}

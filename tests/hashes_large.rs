@@ -49,7 +49,7 @@ async fn a_pipeline_that_writes_much_is_several_transactions() {
 #[tokio::test]
 async fn a_large_value_is_built_in_pieces() {
     const FIELDS: usize = 40_000;
-    let mut rig = Rig::new().await;
+    let mut rig = Rig::embedded().await;
     rig.run_bytes(line("hset h", pairs(0..FIELDS))).await;
     let Reply::Bulk(dump) = rig.line("dump h").await else { panic!("no payload") };
     let restore = ["restore", "r", "0"].into_iter().map(Bytes::from).chain([dump]).collect();

@@ -11,6 +11,7 @@ local getmetatable, setmetatable, rawget, rawset, rawequal = getmetatable, setme
 local setfenv, loadstring, pcall, xpcall, unpack = setfenv, loadstring, pcall, xpcall, unpack
 local collectgarbage = collectgarbage
 local resume = coroutine.resume
+local floor = math.floor
 local byte, find, lower, rep, sub, concat = string.byte, string.find, string.lower, string.rep, string.sub, table.concat
 local READONLY = 'Attempt to modify a readonly table'
 
@@ -128,10 +129,32 @@ local globals = {
 }
 -- (Without newproxy: what it makes may have a finalizer, which would run inside of another script.)
 
+local function of_type(value, wanted, at, name, level)
+    if type(value) ~= wanted then
+        local found = value == nil and 'no value' or type(value)
+        error('bad argument #' .. at .. " to '" .. name .. "' (" .. wanted .. ' expected, got ' .. found .. ')', level or 3)
+    end
+end
+
+local function text_of(value, at, name)
+    if type(value) == 'number' then
+        return tostring(value)
+    elseif value == nil then
+        error('bad argument #' .. at .. " to '" .. name .. "' (string expected, got nil)", 3)
+    end
+    of_type(value, 'string', at, name, 4)
+    return value
+end
+
 -- How the collector works is not for a script to decide: it stays so for the next one.
+local of_collector = { stop = true, restart = true, setpause = true, setstepmul = true }
 function globals.collectgarbage(option, ...)
     if option == nil or option == 'collect' or option == 'count' or option == 'step' then
         return collectgarbage(option, ...)
+    end
+    option = text_of(option, 1, 'collectgarbage')
+    if not of_collector[option] then
+        error("bad argument #1 to 'collectgarbage' (invalid option '" .. option .. "')", 2)
     end
     return 0
 end
@@ -202,19 +225,33 @@ local function parsed(text, name)
     return f and setfenv(f, seen_globals), e
 end
 
-local function of_type(value, wanted, at, name)
-    if type(value) ~= wanted then
-        local found = value == nil and 'no value' or type(value)
-        error('bad argument #' .. at .. " to '" .. name .. "' (" .. wanted .. ' expected, got ' .. found .. ')', 3)
+-- C does not stop in the middle of a long text. A script that asks for that again and again is ended in between.
+local LONG = 4096
+local function looked_at(text)
+    if type(text) == 'string' and #text > LONG and host.is_stopped() then
+        error(host.stopped, 0)
     end
+    return text
 end
 
-local function text_of(value, at, name)
-    if type(value) == 'number' then
-        return tostring(value)
+function globals.tonumber(text, base)
+    if base == nil then
+        if type(text) == 'string' and #text > LONG then
+            looked_at(text)
+        end
+        return tonumber(text)
+    elseif not tonumber(base) then
+        of_type(base, 'number', 2, 'tonumber')
     end
-    of_type(value, 'string', at, name)
-    return value
+    looked_at(text)
+    local whole = floor(tonumber(base))
+    if whole ~= 10 then
+        text = text_of(text, 1, 'tonumber')
+        if not (whole >= 2 and whole <= 36) then
+            error("bad argument #2 to 'tonumber' (base out of range)", 2)
+        end
+    end
+    return tonumber(text, whole)
 end
 
 function globals.loadstring(text, name)
@@ -274,7 +311,6 @@ function threads.resume(co, ...)
 end
 
 local numbers = copy(math)
-local floor = math.floor
 local function whole(n, at, name)
     local number = tonumber(n)
     if not number then
@@ -307,11 +343,21 @@ texts.dump = nil
 function texts.rep(text, count)
     text = text_of(text, 1, 'rep')
     local n = tonumber(count)
-    of_type(n, 'number', 2, 'rep')
+    if not n then
+        of_type(count, 'number', 2, 'rep')
+    end
     if text == '' then
         return ''
+    elseif #text * n > LONG and host.is_stopped() then
+        error(host.stopped, 0)
     end
     return (rep(text, n))
+end
+for _, name in pairs({ 'lower', 'reverse', 'upper' }) do
+    local of_c = texts[name]
+    texts[name] = function(text)
+        return (of_c(looked_at(text_of(text, 1, name))))
+    end
 end
 -- Those of C cannot be ended.
 for name, f in pairs(host.patterns) do
@@ -320,9 +366,9 @@ end
 
 -- Those of C write whatever they are given, and cannot be ended.
 local tables = copy(table)
-local insert, remove, sort = table.insert, table.remove, table.sort
--- Elements that C compares or moves at once without need.
-local FEW = 100
+local insert, remove, sort, maxn = table.insert, table.remove, table.sort, table.maxn
+-- Elements that C moves at once without need, and that it compares: those may be long texts.
+local FEW, FEW_COMPARED = 100, 8
 function tables.insert(t, ...)
     of_type(t, 'table', 1, 'insert')
     local count, at = select('#', ...), tonumber((...))
@@ -346,7 +392,14 @@ local function less(a, b)
 end
 function tables.sort(t, comparator)
     of_type(t, 'table', 1, 'sort')
-    return sort(writable(t), comparator == nil and #t > FEW and less or comparator)
+    return sort(writable(t), comparator == nil and #t > FEW_COMPARED and less or comparator)
+end
+function tables.maxn(t)
+    of_type(t, 'table', 1, 'maxn')
+    if host.is_stopped() then
+        error(host.stopped, 0)
+    end
+    return (maxn(t))
 end
 globals._G = seen_globals
 globals.coroutine = front(threads)
@@ -383,15 +436,15 @@ end
 local function named(given)
     local made = { flags = {} }
     for key, value in pairs(given) do
-        if type(key) ~= 'string' then
+        if type(key) ~= 'string' and type(key) ~= 'number' then
             register_error('named argument key given to redis.register_function is not a string')
         end
         key = lower(key)
         if key == 'function_name' or key == 'description' then
-            if type(value) ~= 'string' then
+            if type(value) ~= 'string' and type(value) ~= 'number' then
                 register_error(key .. ' argument given to redis.register_function must be a string')
             end
-            made[key == 'description' and key or 'name'] = value
+            made[key == 'description' and key or 'name'] = tostring(value)
         elseif key == 'callback' then
             if type(value) ~= 'function' then
                 register_error('callback argument given to redis.register_function must be a function')
@@ -401,11 +454,14 @@ local function named(given)
             if type(value) ~= 'table' then
                 register_error('flags argument to redis.register_function must be a table representing function flags')
             end
-            for n = 1, #value do
-                if not known_flags[value[n]] then
+            local n = 1
+            while value[n] ~= nil do
+                local flag = type(value[n]) == 'string' and lower(value[n])
+                if not known_flags[flag] then
                     register_error('unknown flag given')
                 end
-                made.flags[value[n]] = true
+                made.flags[flag] = true
+                n = n + 1
             end
         else
             register_error('unknown argument given to redis.register_function')
@@ -434,12 +490,12 @@ function of_libraries.register_function(...)
             register_error('calling redis.register_function with a single argument is only applicable to Lua table (representing named arguments).')
         end
         made = named(first)
-    elseif type(first) ~= 'string' then
+    elseif type(first) ~= 'string' and type(first) ~= 'number' then
         register_error('first argument to redis.register_function must be a string')
     elseif type(second) ~= 'function' then
         register_error('second argument to redis.register_function must be a function')
     else
-        made = { name = first, callback = second, flags = {} }
+        made = { name = tostring(first), callback = second, flags = {} }
     end
     if not host.is_name(made.name) then
         register_error('Library names can only contain letters, numbers, or underscores(_) and must be at least one character long')

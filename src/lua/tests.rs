@@ -171,6 +171,12 @@ fn nothing_that_a_script_catches_keeps_it_alive() {
         "local s = ('x'):rep(1e6) while true do local t = s .. 'x' end",
         "local t = {} for i = 1, 40 do t = { t, t } end cjson.encode(t)",
         "local t = {} for i = 1, 15 do local w = {} for k = 1, 9 do w[k] = t end t = w end pcall(cmsgpack.pack, t)",
+        "local s = ('1'):rep(6e7) while true do tonumber(s, 36) end",
+        "local s = ('1'):rep(6e7) while true do s:reverse() end",
+        "local s = ('1'):rep(6e7) while true do pcall(string.lower, s) end",
+        "while true do pcall(string.rep, 'x', 5e7) end",
+        "local t = {} for i = 1, 1e6 do t[i] = i end while true do table.maxn(t) end",
+        "local a, t = ('\\0'):rep(8000), {} for i = 1, 100 do t[i] = a .. i end while true do table.sort(t) end",
         "local s, t = ('x'):rep(900000), {} for i = 1, 50000 do t[i] = s .. i % 7 end table.sort(t)",
     ] {
         let since = Instant::now();
@@ -289,6 +295,24 @@ fn what_c_gets_wrong_is_not_reached() {
             "ababxxx",
         ),
         ("local t = { 3, 1, 2 } table.sort(t) return table.concat(t)", "123"),
+        ("local t = { 9, 8, 7, 6, 5, 4, 3, 2, 1, 0 } table.sort(t) return table.concat(t)", "0123456789"),
+        (
+            "return tonumber('ff', 16) .. tonumber('z', '36') .. tonumber(' 12 ', 10.7) .. tonumber(15, 8)",
+            "255351213",
+        ),
+        (
+            "return tostring(tonumber('8', 8)) .. tostring(tonumber({})) .. tostring(tonumber(nil))",
+            "nilnilnil",
+        ),
+        ("tonumber('1', 37)", "ERR user_script:1: bad argument #2 to 'tonumber' (base out of range)"),
+        ("tonumber({}, 2)", "ERR user_script:1: bad argument #1 to 'tonumber' (string expected, got table)"),
+        ("string.lower(nil)", "ERR user_script:1: bad argument #1 to 'lower' (string expected, got nil)"),
+        ("return ('aB'):lower() .. ('aB'):upper() .. string.reverse(12)", "abAB21"),
+        ("return table.maxn({ [7] = 1, [2.5] = 1 }) .. ''", "7"),
+        (
+            "collectgarbage('x')",
+            "ERR user_script:1: bad argument #1 to 'collectgarbage' (invalid option 'x')",
+        ),
         ("local t = { 1 } table.insert(t, 0, 7) return t[0] .. t[2]", "71"),
         (
             "local ok, e = pcall(table.insert, {}, 2 ^ 31, 1) return e",

@@ -135,7 +135,7 @@ async fn begin<'a>(runner: &Runner<'_>, op: ScriptOp, call: &'a Call) -> Result<
     };
     // As in Redis, before all else.
     let function = match op.named {
-        Named::Function => Some(function(runner, op, text).await?),
+        Named::Function => Some(function(runner, text).await?),
         Named::Digest if text.len() != 2 * size_of::<Digest>() => return Err(NO_SCRIPT.into()),
         Named::Digest | Named::Text => None,
     };
@@ -145,6 +145,7 @@ async fn begin<'a>(runner: &Runner<'_>, op: ScriptOp, call: &'a Call) -> Result<
     let more = ReplyError::new("ERR Number of keys can't be greater than number of args");
     let parts = rest.split_at_checked(keys).ok_or(more)?;
     let script = match function {
+        Some(function) if op.reads_only && !function.reads_only => return Err(MAY_WRITE.into()),
         Some(function) => function,
         None => script(runner, op, text).await?,
     };
@@ -171,14 +172,11 @@ async fn script(runner: &Runner<'_>, op: ScriptOp, text: &Bytes) -> Result<Scrip
     Ok(Script { digest, code: Code::Script(source, epoch), reads_only })
 }
 
-async fn function(runner: &Runner<'_>, op: ScriptOp, name: &[u8]) -> Result<Script> {
+async fn function(runner: &Runner<'_>, name: &[u8]) -> Result<Script> {
     let shelf = runner.server.libraries.of(runner.tx, runner.in_lane).await?;
     let (library, function) = shelf.find(name).ok_or(ReplyError::new("ERR Function not found"))?;
-    if op.reads_only && !function.no_writes() {
-        return Err(MAY_WRITE.into());
-    }
     let code = Code::Function(library.clone(), function.name.clone());
-    Ok(Script { digest: library.digest, code, reads_only: op.reads_only || function.no_writes() })
+    Ok(Script { digest: library.digest, code, reads_only: function.no_writes() })
 }
 
 /// A script that was loaded by this server long ago, or by another one.
