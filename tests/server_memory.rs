@@ -125,7 +125,9 @@ fn the_doctor_says_the_same_figures() {
         let [disk, resident, memory] = numbers.collect::<Vec<_>>()[..] else { panic!("{said}") };
         let stats = stats(&mut client);
         std::thread::sleep(std::time::Duration::from_millis(10));
-        assert!(disk > 0 && memory > 0 && disk != memory, "{said}");
+        // What a cluster holds is not this server's.
+        let is_here = !support::fdb_cluster::wanted();
+        assert!((disk > 0 && memory > 0 && disk != memory) == is_here, "{said}");
         let near = (resident / 2..resident * 2).contains(&stats["total.allocated"]);
         near && (disk, memory) == (stats["store.disk"], stats["store.memory"])
     });
