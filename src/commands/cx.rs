@@ -109,8 +109,8 @@ impl Cx<'_> {
         self.waits = true;
         self.light(u64::MAX)
     }
-    /// Closes the connections of other clients, and waits until nothing of them runs, [`LONGEST_RUN`] at most. Replies
-    /// with the number of those that were not being closed before. Call [`Cx::may_wait`] first.
+    /// Closes the connections of other clients, and waits until nothing of them runs, [`LONGEST_RUN`] at most. Returns
+    /// the number of those that were not being closed before. Call [`Cx::may_wait`] first.
     pub(crate) async fn close(&mut self, mut clients: Vec<Arc<ClientHandle>>) -> usize {
         clients.retain(|client| client.kill_first());
         let settled = async {

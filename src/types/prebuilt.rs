@@ -37,7 +37,7 @@ use tokio::task::coop::consume_budget;
 
 /// Approximate bytes of rows that one transaction of a build writes.
 pub(crate) const STEP: usize = 1 << 21;
-/// The most rows that it writes into an embedded store, whose commits wait for each other: 2000 take it about 2 ms.
+/// The most rows that it writes into an embedded store, whose commits wait for each other.
 const MOST_ROWS: usize = 2000;
 /// Attempts per step. Only the reclaimer of an expired lease, or an unknown commit, can make one fail.
 const ATTEMPTS: u32 = 20;
