@@ -23,9 +23,9 @@ const MOST_MEMORY: usize = 256 << 20;
 const NO_LIMIT: usize = 0;
 /// An interpreter that uses more after its script is not kept.
 const KEPT_MEMORY: usize = 16 << 20;
-/// Instructions between two looks at whether the script must end: about a microsecond, unless they join or compare long
+/// Instructions between two looks at whether the script must end: about half a microsecond, unless they join or compare long
 /// strings. (What C does with long ones is looked at before: see `sandbox.lua`.)
-const LOOKS: u32 = 500;
+const LOOKS: u32 = 200;
 /// Scripts that an interpreter remembers compiled.
 const COMPILED: usize = 512;
 /// What scripts and libraries are called in messages.
