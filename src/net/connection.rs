@@ -93,8 +93,7 @@ impl Connection {
                     self.flush().await?;
                 }
                 self.deliver().await?;
-                // On the heap: what a connection keeps while it is idle stays small.
-                Box::pin(self.session.run()).await;
+                self.session.run().await;
                 if self.session.is_blocked() && !self.wait().await? {
                     return Ok(());
                 }
@@ -139,7 +138,7 @@ impl Connection {
                 () = session.called() => None,
             };
             match arrival {
-                None => Box::pin(self.session.resume()).await,
+                None => self.session.resume().await,
                 Some(Arrival::Mail) => self.deliver_aside().await?,
                 Some(Arrival::Bytes(0)) => return Ok(false),
                 Some(Arrival::Bytes(n)) => {

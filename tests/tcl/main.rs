@@ -73,7 +73,7 @@ const UNITS: [(&str, usize); 38] = [
 /// Text replaced once. Some units mark their first server as not external without need; if a skipped test
 /// would have prepared the next one, the edit does that; and a test that relies on one thread reading its
 /// connections in the order of their requests waits until the first was served.
-const EDITS: [(&str, &str, &str); 17] = [
+const EDITS: [(&str, &str, &str); 18] = [
     ("unit/acl", "external:skip", ""),
     ("unit/acl-v2", "external:skip", ""),
     ("unit/auth", "external:skip", ""),
@@ -107,6 +107,11 @@ const EDITS: [(&str, &str, &str); 17] = [
         "unit/type/list",
         "r rpush list1{t} foo\n\n      assert_equal {} [r lrange list1{t} 0 -1]",
         "r rpush list1{t} foo\n after 500\n assert_equal {} [r lrange list1{t} 0 -1]",
+    ),
+    (
+        "unit/type/list",
+        "r lpush srclist{t} element\n        $watching_client exec\n",
+        "r lpush srclist{t} element\n after 500\n $watching_client exec\n",
     ),
     // The client that sent first need not be the one that waits first.
     ("unit/type/list", BOTH_WAIT.0, BOTH_WAIT.1),
