@@ -494,7 +494,7 @@ impl Clients {
     pub(crate) fn all(&self) -> Vec<Arc<ClientHandle>> {
         self.connected.lock().values().cloned().collect()
     }
-    /// The same without those that were asked to close, which nobody shall see any more.
+    /// The same without those that were asked to close: lists of clients leave them out.
     pub(crate) fn staying(&self) -> Vec<Arc<ClientHandle>> {
         let mut clients = self.all();
         clients.retain(|client| !client.is_killed());

@@ -148,7 +148,7 @@ fn own(channel: &Bytes, payload: &Bytes) -> [Bytes; 2] {
 
 async fn receivers(cx: &Cx<'_>, kind: SubscriptionKind, channel: &Bytes) -> Reply {
     if !cx.outbox.is_heard() {
-        // Who has subscribed meanwhile did so after this transaction's version, and does not receive it.
+        // Clients that have subscribed meanwhile did so after this transaction's version: they do not receive the message.
         return Reply::Int(0);
     }
     Reply::Int(cx.server.subscribers.receivers(kind, channel).await as i64)
