@@ -431,7 +431,7 @@ impl Tx {
     }
     /// The metadata version that this transaction reads. It changes with every [`Tx::bump_metadata_version`],
     /// and when the store may have lost acknowledged commits (embedded engine, not with [`Fsync::Always`]).
-    /// Free; a serializable read.
+    /// Free; a serializable read. On FoundationDB other namespaces' bumps change it too; they conflict with nothing.
     pub async fn metadata_version(&self) -> StoreResult<u64> {
         each!(self, t => t.metadata_version().await)
     }

@@ -314,6 +314,24 @@ async fn metadata_version_is_a_serializable_read(h: &Harness) {
     blind.commit().await.unwrap();
 }
 
+/// The cluster has one metadata version; a conflict with all others' flushes would be theirs to cause.
+#[cfg(feature = "fdb")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bumps_of_another_namespace_are_no_conflict() {
+    async fn bumped_beside(h: &Harness) {
+        let Some(other) = Harness::fdb().await else { return };
+        let _alone = BUMPING.lock().await;
+        let (reader, bump) = (h.begin(), other.begin());
+        let before = reader.metadata_version().await.unwrap();
+        reader.set(b"a", b"1").unwrap();
+        bump.bump_metadata_version().unwrap();
+        bump.commit().await.unwrap();
+        reader.commit().await.unwrap();
+        assert!(h.begin().metadata_version().await.unwrap() > before);
+    }
+    crate::on_cluster(bumped_beside).await;
+}
+
 async fn a_started_commit_needs_no_waiter(h: &Harness) {
     const N: u32 = 50;
     for i in 0..N {

@@ -18,7 +18,8 @@
 //! * Every transaction ends within `store-timeout`. If it was committing by then it is unknown, otherwise
 //!   unavailable.
 //! * The metadata version is the cluster's own, so every layer on the cluster can change it; that costs other
-//!   servers a look at their catalog.
+//!   servers a look at their catalog. It is a snapshot read: the conflict is on a key of the namespace, which
+//!   each bump of this namespace writes, so that the bumps of others make no transaction run again.
 
 mod commit;
 mod errors;
@@ -219,6 +220,10 @@ impl Core {
         stored.extend_from_slice(&self.prefix);
         stored.extend_from_slice(key);
         stored.into()
+    }
+    /// The key that stands for the namespace's bumps of the metadata version. It has no row, only conflicts.
+    fn bumped(&self) -> Bytes {
+        self.stored(&[])
     }
     fn transaction(&self) -> StoreResult<Transaction> {
         self.check_open()?;

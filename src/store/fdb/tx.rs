@@ -6,7 +6,7 @@ use super::reads::Reads;
 use super::{Core, count};
 use crate::error::{StoreError, StoreResult};
 use crate::store::writes::{AtomicKind, Own, Stamped, Writes, apply_all, hash};
-use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch};
+use crate::store::{MAX_AGE, MAX_TRANSACTION, Read, Version, Watch, key_after};
 use bytes::Bytes;
 use foundationdb::options::TransactionOption;
 use foundationdb::{FdbError, Transaction};
@@ -179,13 +179,17 @@ impl FdbTx {
     /// The first eight bytes of the cluster's metadata version. Two bumps that share them share a commit
     /// version, so that no transaction reads one without the other.
     pub(in crate::store) async fn metadata_version(&self) -> StoreResult<u64> {
-        let version = self.reading()?.get_metadata_version(false).await;
+        let version = self.reading()?.get_metadata_version(true).await;
         let version = version.map_err(|e| self.read_failed(e))?;
+        self.state.lock().reads.point(&self.core.bumped());
         Ok(version.unwrap_or_default().cast_unsigned())
     }
     pub(in crate::store) fn bump_metadata_version(&self) -> StoreResult<()> {
-        self.state.lock().writes.bump = true;
-        Ok(())
+        let bumped = self.core.bumped();
+        self.write(|w| {
+            w.bump = true;
+            w.add_conflict(bumped.clone(), key_after(&bumped).into())
+        })
     }
     pub(in crate::store) async fn read_version(&self) -> StoreResult<Version> {
         self.check()?;
