@@ -79,3 +79,4 @@ pub mod spec;
 pub mod store;
 pub mod telemetry;
 pub mod types;
+mod words;

@@ -294,6 +294,23 @@ fn what_a_script_calls_is_shown_and_counted_once() {
 }
 
 #[test]
+fn what_a_script_may_not_call_is_counted_as_rejected() {
+    let server = tern(&["--appendfsync", "no"]);
+    let mut client = server.client();
+    client.line("CONFIG RESETSTAT");
+    let script = "redis.pcall('object') redis.pcall('config', 'get', 'x') redis.pcall('nosuch') return redis.pcall('set', KEYS[1], 'v')";
+    let error = text(&client.run(&["EVAL_RO", script, "1", "k"]).value);
+    assert!(error.starts_with("ERR Write commands are not allowed from read-only scripts."), "{error}");
+    let stats = text(&client.line("INFO commandstats"));
+    for name in ["object", "config|get", "set"] {
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{name}:"))).unwrap();
+        assert!(line.contains("calls=0,") && line.contains("rejected_calls=1,"), "{line}");
+    }
+    let error = text(&client.run(&["EVAL", "return redis.call('object')", "0"]).value);
+    assert!(error.starts_with("ERR Wrong number of args calling Redis command from script"), "{error}");
+}
+
+#[test]
 fn the_callers_rights_hold_for_each_call() {
     let server = tern(&["--appendfsync", "no"]);
     let mut client = server.client();

@@ -3,6 +3,7 @@
 
 use super::file;
 use super::table::{Settings, lookup};
+use crate::words;
 use std::path::{Path, PathBuf};
 
 /// The deepest nesting of included files.
@@ -108,55 +109,9 @@ pub(super) fn directive(line: &str) -> Option<Vec<String>> {
     if line.trim_start().starts_with('#') { Some(Vec::new()) } else { split(line) }
 }
 
-/// Splits words like a shell: `"..."` with escapes, `'...'` with only `\'`.
 fn split(line: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut rest = line.trim_start();
-    while !rest.is_empty() {
-        let (word, after) = match rest.chars().next() {
-            Some(quote @ ('"' | '\'')) => quoted(rest.get(1..)?, quote)?,
-            _ => {
-                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
-                let (word, after) = rest.split_at_checked(end)?;
-                (word.to_owned(), after)
-            }
-        };
-        if after.chars().next().is_some_and(|c| !c.is_whitespace()) {
-            return None;
-        }
-        words.push(word);
-        rest = after.trim_start();
-    }
-    Some(words)
-}
-
-/// The text before the closing quote, and the text after it.
-fn quoted(text: &str, quote: char) -> Option<(String, &str)> {
-    let mut word = String::new();
-    let mut chars = text.chars();
-    loop {
-        match chars.next()? {
-            c if c == quote => return Some((word, chars.as_str())),
-            '\\' if quote == '"' => word.push(match chars.next()? {
-                'n' => '\n',
-                'r' => '\r',
-                't' => '\t',
-                'b' => '\u{8}',
-                'a' => '\u{7}',
-                'x' => hex(&mut chars)?,
-                other => other,
-            }),
-            '\\' if chars.as_str().starts_with(quote) => word.extend(chars.next()),
-            c => word.push(c),
-        }
-    }
-}
-
-fn hex(chars: &mut std::str::Chars<'_>) -> Option<char> {
-    let digits = chars.as_str().get(..2)?;
-    let code = u8::from_str_radix(digits, 16).ok().filter(u8::is_ascii)?;
-    chars.nth(1)?;
-    Some(char::from(code))
+    let words = words::split(line.as_bytes()).ok()?;
+    words.into_iter().map(|word| String::from_utf8(word.into()).ok()).collect()
 }
 
 #[cfg(test)]

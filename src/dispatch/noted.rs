@@ -29,6 +29,8 @@ struct Called {
     row: &'static Entry,
     took: Duration,
     error: Option<ReplyError>,
+    /// It was not allowed to run.
+    is_refused: bool,
     /// For MONITOR, if anyone monitors: the database and the arguments.
     shown: Option<(u8, Vec<Bytes>)>,
 }
@@ -52,7 +54,16 @@ impl Noted {
         error: Option<&ReplyError>,
         shown: Option<(u8, Vec<Bytes>)>,
     ) {
-        let called = Called { row, took, error: error.cloned(), shown };
+        self.push(server, Called { row, took, error: error.cloned(), is_refused: false, shown });
+    }
+
+    /// A call was not allowed to run.
+    pub(crate) fn refused(&mut self, server: &Server, row: &'static Entry, error: &ReplyError) {
+        let error = Some(error.clone());
+        self.push(server, Called { row, took: Duration::ZERO, error, is_refused: true, shown: None });
+    }
+
+    fn push(&mut self, server: &Server, called: Called) {
         if self.calls.len() < MOST_CALLS {
             self.calls.push(called);
         } else {
@@ -97,6 +108,9 @@ impl Called {
             }
             None => Outcome::Done,
         };
+        if self.is_refused {
+            return server.telemetry.rejected(self.row.index);
+        }
         server.telemetry.command(self.row.index, self.took, server.config.get().latency_tracking, outcome);
     }
 }

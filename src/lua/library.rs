@@ -3,6 +3,7 @@
 use super::{Source, sha1};
 use crate::error::ReplyError;
 use crate::keyspace::keys::scripts::Digest;
+use crate::words;
 use bytes::Bytes;
 
 /// What a function says that it needs or does, with the word for each.
@@ -53,13 +54,14 @@ impl Library {
         let Some(end) = code.iter().position(|byte| *byte == b'\n') else {
             return Err(ReplyError::new("ERR Invalid library metadata"));
         };
-        let line = String::from_utf8_lossy(code.get(2..end).unwrap_or_default()).into_owned();
-        let is_engine_given = !line.starts_with(|c: char| c.is_ascii_whitespace());
-        let mut words = line.split_ascii_whitespace();
-        let engine = if is_engine_given { words.next().unwrap_or_default() } else { "" };
+        let words = words::split(code.get(..end).unwrap_or_default());
+        let words = words.map_err(|_| ReplyError::new("ERR Invalid library metadata"))?;
+        let mut words = words.iter().map(|word| String::from_utf8_lossy(word));
+        let engine = words.next().unwrap_or_default();
+        let engine = engine.strip_prefix("#!").unwrap_or_default();
         let mut name = None;
         for word in words {
-            let Some(value) = value_of(word) else {
+            let Some(value) = value_of(&word) else {
                 return Err(ReplyError::of(format!("ERR Invalid metadata value given: {word}")));
             };
             if name.replace(value.to_owned()).is_some() {
@@ -136,11 +138,10 @@ impl Library {
     }
 }
 
-/// The value of `name=value`, which may be in quotes.
+/// The value of `name=value`.
 fn value_of(word: &str) -> Option<&str> {
     let (key, value) = word.split_once('=')?;
-    let inside = |quote| value.strip_prefix(quote).and_then(|rest: &str| rest.strip_suffix(quote));
-    key.eq_ignore_ascii_case("name").then(|| inside('"').or_else(|| inside('\'')).unwrap_or(value))
+    key.eq_ignore_ascii_case("name").then_some(value)
 }
 
 /// Whether a library or a function may have this name.
@@ -183,10 +184,13 @@ mod tests {
             parsed.map(|library| library.name).map_err(|e| e.0.into_owned())
         };
         assert_eq!(named("#!LUA name=one_2\n"), Ok("one_2".into()));
-        assert_eq!(named("#!lua NAME=\"foo\"\nreturn"), Ok("foo".into()));
+        for line in ["#!lua NAME=\"foo\"\nreturn", "#!lua \"name=foo\"\n", "#!lua name='foo'\n"] {
+            assert_eq!(named(line), Ok("foo".into()));
+        }
         for (text, error) in [
             ("return 1", "ERR Missing library metadata"),
             ("#!lua name=a", "ERR Invalid library metadata"),
+            ("#!lua name=\"a\n", "ERR Invalid library metadata"),
             ("#!lua\n", "ERR Library name was not given"),
             ("#!lua name=a name=b\n", "ERR Invalid metadata value, name argument was given multiple times"),
             ("#!lua name=a foo=bar\n", "ERR Invalid metadata value given: foo=bar"),

@@ -311,13 +311,16 @@ function threads.resume(co, ...)
 end
 
 local numbers = copy(math)
+-- As C converts a number to an int.
 local function whole(n, at, name)
     local number = tonumber(n)
     if not number then
         local found = n == nil and 'no value' or type(n)
         error("bad argument #" .. at .. " to '" .. name .. "' (number expected, got " .. found .. ')', 3)
     end
-    return number < 0 and -floor(-number) or floor(number)
+    number = number < 0 and -floor(-number) or floor(number)
+    local int = (number + 2 ^ 31) % 2 ^ 32 - 2 ^ 31
+    return int == int and int or 0
 end
 function numbers.random(low, high, ...)
     local r = host.random()

@@ -2,6 +2,7 @@
 
 use crate::error::ReplyError;
 use crate::keyspace::keys::scripts::Digest;
+use crate::words;
 use bytes::Bytes;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
@@ -61,21 +62,22 @@ impl Source {
         }
         let end = text.iter().position(|byte| *byte == b'\n');
         let Some(skipped) = end else { return Err(ReplyError::new("ERR Invalid script shebang")) };
-        let line = String::from_utf8_lossy(text.get(..skipped).unwrap_or_default()).into_owned();
-        let mut words = line.split_ascii_whitespace();
-        match words.next() {
-            Some("#!lua") => {}
-            other => {
-                let engine = other.unwrap_or_default();
-                return Err(ReplyError::of(format!("ERR Unexpected engine in script shebang: {engine}")));
-            }
+        let line = text.get(..skipped).unwrap_or_default();
+        let words =
+            words::split(line).map_err(|_| ReplyError::new("ERR Invalid engine in script shebang"))?;
+        let mut words = words.iter().map(|word| String::from_utf8_lossy(word));
+        let engine = words.next().unwrap_or_default();
+        if engine != "#!lua" {
+            return Err(ReplyError::of(format!("ERR Unexpected engine in script shebang: {engine}")));
         }
         let mut flags = ScriptFlags::default();
         for word in words {
             let Some(list) = word.strip_prefix("flags=") else {
                 return Err(ReplyError::of(format!("ERR Unknown lua shebang option: {word}")));
             };
-            list.split(',').filter(|flag| !flag.is_empty()).try_for_each(|flag| flags.set(flag))?;
+            if !list.is_empty() {
+                list.split(',').try_for_each(|flag| flags.set(flag))?;
+            }
         }
         Ok(Source { text, skipped, flags })
     }
@@ -121,12 +123,15 @@ mod tests {
         assert_eq!(parsed("#!lua\nreturn 1"), Ok(("\nreturn 1".into(), ScriptFlags::default())));
         let flags = ScriptFlags { no_writes: true, allow_oom: true, ..ScriptFlags::default() };
         assert_eq!(parsed("#!lua flags=no-writes,allow-oom\n"), Ok(("\n".into(), flags)));
+        assert_eq!(parsed("#!lua flags=\"no-writes,allow-oom\"\n"), Ok(("\n".into(), flags)));
         assert_eq!(parsed("#!lua flags=\nx"), Ok(("\nx".into(), ScriptFlags::default())));
         for (text, error) in [
             ("#!lua", "ERR Invalid script shebang"),
             ("#!not-lua\n", "ERR Unexpected engine in script shebang: #!not-lua"),
             ("#!lua badger=data\n", "ERR Unknown lua shebang option: badger=data"),
             ("#!lua flags=allow-oom,what?\n", "ERR Unexpected flag in script shebang: what?"),
+            ("#!lua flags=allow-oom,\n", "ERR Unexpected flag in script shebang: "),
+            ("#!lua flags=\"allow-oom\n", "ERR Invalid engine in script shebang"),
         ] {
             assert_eq!(parsed(text), Err(error.into()));
         }

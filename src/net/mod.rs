@@ -5,7 +5,6 @@
 
 mod connection;
 mod encode;
-mod inline;
 mod listener;
 pub mod resp;
 pub mod scan;

@@ -9,9 +9,9 @@
 //! Replies are not encoded by `redis-protocol`, whose encoders require a tree of frames and fill the buffer
 //! with zeros before they write; see [`super::encode`].
 
-use super::inline;
 use super::scan::{Limits, ProtocolError, Scan, Scanned};
 use crate::env::aside;
+use crate::words;
 use bytes::{Buf, Bytes, BytesMut};
 use redis_protocol::resp2::decode::decode_range;
 use redis_protocol::resp2::types::RangeFrame;
@@ -66,7 +66,7 @@ impl Decoder {
                 }
                 Scanned::Inline(len) => {
                     let line = self.take(len);
-                    inline::split(line.strip_suffix(b"\n").unwrap_or(&line))
+                    words::split(line.strip_suffix(b"\n").unwrap_or(&line))
                         .map_err(|_| ProtocolError::new("unbalanced quotes in request"))?
                 }
             };

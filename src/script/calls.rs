@@ -54,6 +54,8 @@ pub(super) struct Calls<'a, 'b> {
 const TOO_LONG: ReplyError =
     ReplyError::new("ERR the reply is too long for a script: at most 8 MB, ask for less at once");
 
+const WRONG_NUMBER: &str = "Wrong number of args calling Redis command from script";
+
 fn errors(line: &str) -> String {
     format!("ERR {line}")
 }
@@ -149,7 +151,11 @@ impl<'a, 'b> Calls<'a, 'b> {
     fn command(&mut self, argv: Vec<Bytes>) -> Option<Reply> {
         let (row, names) = match self.checked(&argv) {
             Ok(found) => found,
-            Err(line) => return Some(Reply::Error(ReplyError::of(line))),
+            Err((row, line)) => {
+                let error = ReplyError::of(line);
+                row.into_iter().for_each(|row| self.noted.refused(self.runner.server, row, &error));
+                return Some(Reply::Error(error));
+            }
         };
         let call = Call { row, argv, names, id: None };
         if self.in_lane() && call.is_heavy() {
@@ -197,17 +203,31 @@ impl<'a, 'b> Calls<'a, 'b> {
         }
     }
 
-    /// Whether the script may run a command.
-    fn checked(&self, argv: &[Bytes]) -> std::result::Result<(&'static Entry, usize), String> {
-        let Some(Ok((row, names))) = table().resolve(argv) else {
-            return Err(errors("Unknown Redis command called from script"));
+    /// Whether the script may run a command. Err: the row, if there is one, and the error.
+    fn checked(
+        &self,
+        argv: &[Bytes],
+    ) -> std::result::Result<(&'static Entry, usize), (Option<&'static Entry>, String)> {
+        let (row, names) = match table().resolve(argv) {
+            Some(Ok(found)) => found,
+            Some(Err(container)) if argv.len() == 1 => return Err((Some(container), errors(WRONG_NUMBER))),
+            Some(Err(_)) | None => {
+                return Err((None, errors("Unknown Redis command called from script")));
+            }
         };
+        match self.refusal(row, names, argv) {
+            Some(line) => Err((Some(row), errors(&line))),
+            None => Ok((row, names)),
+        }
+    }
+
+    fn refusal(&self, row: &'static Entry, names: usize, argv: &[Bytes]) -> Option<String> {
         if !row.accepts(argv.len()) {
-            return Err(errors("Wrong number of args calling Redis command from script"));
+            return Some(WRONG_NUMBER.into());
         }
         let may_call_all = self.server().scripts.may_call_all.load(Ordering::Relaxed);
         if row.flags.has(Flags::NOSCRIPT) && !may_call_all || row.waits != Waits::No {
-            return Err(errors("This Redis command is not allowed from script"));
+            return Some("This Redis command is not allowed from script".into());
         }
         if let Some(Err(denied)) = self.user.as_ref().map(|user| user.check(row, argv, names)) {
             self.server().refused(&self.client, &self.client.user, Some(&denied), &label(row));
@@ -216,12 +236,10 @@ impl<'a, 'b> Calls<'a, 'b> {
                 Denied::Key(_) => "can't access at least one of the keys mentioned in the command arguments",
                 Denied::Channel(_) => "can't publish to the channel mentioned in the command",
             };
-            return Err(errors(&format!("The user executing the script {why}")));
+            return Some(format!("The user executing the script {why}"));
         }
-        if self.reads_only && (row.is_write() || row.flags.has(Flags::PUBLISHES)) {
-            return Err(errors("Write commands are not allowed from read-only scripts."));
-        }
-        Ok((row, names))
+        let writes = row.is_write() || row.flags.has(Flags::PUBLISHES);
+        (self.reads_only && writes).then(|| "Write commands are not allowed from read-only scripts.".into())
     }
 
     fn may_run(&self, lua: &Lua, name: &str, given: &[Value]) -> mlua::Result<Answer> {
@@ -336,7 +354,8 @@ fn one_field(lua: &Lua, name: &str, given: &[Value]) -> mlua::Result<Answer> {
         true => line.to_vec(),
         false => [b"ERR ", line].concat(),
     };
-    Ok(Answer::Value(Value::Table(convert::error(lua, line.trim_ascii_end(), false)?)))
+    let end = line.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+    Ok(Answer::Value(Value::Table(convert::error(lua, line.get(..end).unwrap_or_default(), false)?)))
 }
 
 /// Runs a future to its end on this thread.

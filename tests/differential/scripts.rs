@@ -116,6 +116,8 @@ const OTHERS: &[&str] = &[
     "redis.error_reply('MY')",
     "redis.error_reply('MY error')",
     "redis.error_reply('-MY error')",
+    "redis.error_reply('')",
+    "redis.error_reply('-MY error \\r\\n')",
     "redis.error_reply()",
     "redis.status_reply(1)",
     "redis.sha1hex('x')",

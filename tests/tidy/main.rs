@@ -36,9 +36,10 @@ const LAYERS: &[&str] = &[
 const LEAVES: &[(&str, &[&str])] = &[
     ("env", &[]),
     ("error", &[]),
-    ("config", &["env", "error"]),
+    ("config", &["env", "error", "words"]),
     ("telemetry", &["env", "error", "config"]),
     ("spec", &[]),
+    ("words", &[]),
 ];
 
 /// A room, and rooms below it that it does not reach past its neighbours.

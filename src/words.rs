@@ -1,26 +1,27 @@
-//! Inline commands: splits a line into arguments as Redis' `sdssplitargs` does.
+//! Splits a line into words as Redis' `sdssplitargs` does: inline commands, lines of a configuration file, the first line of
+//! a script.
 //!
 //! `"..."` supports `\n \r \t \b \a \xHH` and takes any other escaped byte literally; `'...'` supports only
-//! `\'`. A closing quote must end its argument. A NUL ends the line.
+//! `\'`. A closing quote must end its word. A NUL ends the line.
 
 use bytes::{Bytes, BytesMut};
 
-/// The line's arguments; none for a blank line. Err: unbalanced quotes.
-pub(super) fn split(line: &[u8]) -> Result<Vec<Bytes>, Unbalanced> {
+/// The line's words; none for a blank line. Err: unbalanced quotes.
+pub(crate) fn split(line: &[u8]) -> Result<Vec<Bytes>, Unbalanced> {
     let line = line.split(|b| *b == 0).next().unwrap_or_default();
-    let mut argv = Vec::new();
+    let mut words = Vec::new();
     let mut rest = skip_spaces(line);
     while !rest.is_empty() {
-        let (arg, after) = argument(rest)?;
-        argv.push(arg.freeze());
+        let (word, after) = word(rest)?;
+        words.push(word.freeze());
         rest = skip_spaces(after);
     }
-    Ok(argv)
+    Ok(words)
 }
 
 /// A quote was not closed, or something followed a closing one.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unbalanced;
+pub(crate) struct Unbalanced;
 
 fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t'..=b'\r')
@@ -31,8 +32,8 @@ fn skip_spaces(line: &[u8]) -> &[u8] {
     line.get(n..).unwrap_or_default()
 }
 
-/// The argument at the beginning of `rest`, and the remainder.
-fn argument(mut rest: &[u8]) -> Result<(BytesMut, &[u8]), Unbalanced> {
+/// The word at the beginning of `rest`, and the remainder.
+fn word(mut rest: &[u8]) -> Result<(BytesMut, &[u8]), Unbalanced> {
     let mut arg = BytesMut::new();
     while let Some((b, after)) = rest.split_first() {
         match b {
