@@ -52,7 +52,8 @@ async fn run_together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphor
     }
     drop(permit);
     let each = jobs.into_iter().map(|Job { unit, since, answer, .. }| {
-        let first = shared.as_ref().map(|shared| shared.sibling(server.env.rng())).map_err(Clone::clone);
+        let first = shared.as_ref().map(|shared| Box::new(shared.sibling(server.env.rng())));
+        let first = first.map_err(Clone::clone);
         let server = &server;
         async move { answer.send(run(server, unit, since, Some(first)).await) }
     });
@@ -60,12 +61,12 @@ async fn run_together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphor
 }
 
 /// Runs a unit without writes that arrived at `since`. `first` is the shared transaction to try first, or its
-/// result.
+/// result. What is rare is boxed: every connection's task reserves space for all that it may await.
 pub(super) async fn run(
     server: &Arc<Server>,
     unit: Unit,
     since: Duration,
-    mut first: Option<Result<Batch<'_>, Halt>>,
+    mut first: Option<Result<Box<Batch<'_>>, Halt>>,
 ) -> Done {
     let mut forced = Forced::default();
     let deadline = if unit.is_about_the_server() { Deadline::for_the_server } else { Deadline::new };
@@ -89,7 +90,7 @@ pub(super) async fn run(
             Err(Halt::Rerun) => {}
             Err(Halt::Store(e)) => {
                 if let Err(e) = deadline.on_error(server, e).await {
-                    return without_store(server, unit, forced, deadline, e).await;
+                    return Box::pin(without_store(server, unit, forced, deadline, e)).await;
                 }
             }
             Err(Halt::TooHeavy) if place.take().is_some_and(|place| place.is_short) => {

@@ -263,7 +263,7 @@ impl Wait {
             (None, Some(Ok(found))) => Some(found),
             (None, Some(Err(e))) => return Some(self.counted(executor, Reply::Error(e.into_reply()))),
             (None, None) if self.ticket().has_looked() => return None,
-            (None, None) if !is_late && self.looker.is_behind(executor.server()).await => return None,
+            (None, None) if !is_late && self.is_behind(executor).await => return None,
             (invitation, _) => invitation,
         };
         let is_first = !std::mem::replace(&mut self.has_run, true);
@@ -289,6 +289,11 @@ impl Wait {
         // The store does not watch its keys yet.
         self.ticket().call();
         None
+    }
+
+    /// Boxed, so that no connection's task reserves space for it.
+    async fn is_behind(&self, executor: &Executor) -> bool {
+        Box::pin(self.looker.is_behind(executor.server())).await
     }
 
     /// Whether it takes at most one element. A call that takes many may take them all, and may turn out to be work for
