@@ -95,6 +95,44 @@ async fn histories_are_strictly_serializable() {
     counted.assert_done(DONE);
 }
 
+/// Clients that wait get each element once, whatever fails and whoever leaves.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_wait_are_served_in_one_order() {
+    let seconds = support::env_number("TERN_HISTORY_SECONDS").unwrap_or(10) / 2;
+    let mut rng = Rng::new(seed());
+    let (since, mut made, mut decided, mut counted) = (Instant::now(), 0, 0, Counted::default());
+    let mut served = 0;
+    while since.elapsed() < Duration::from_secs(seconds) || made < 12 {
+        let rates = FaultRates::mixed();
+        let plan = Plan { clients: [2, 3, 4][made % 3], rates, give_up: 50, ..mutants::waiting(None) };
+        let seed = rng.next();
+        let seen = history(plan, seed).await;
+        counted.add(Counted::of(&seen));
+        served += seen.events.iter().filter(|event| event.op.waits()).count();
+        let findings = check(seen, Checks { tester: !is_on_a_cluster(), own_times: false });
+        assert!(!findings.is_broken(), "history {made}, seed {seed}: {findings:?}");
+        (made, decided) = (made + 1, decided + usize::from(findings.search == Finding::Serializable));
+    }
+    support::say(&format!(
+        "history: {made} histories, {counted}, {served} served that waited, {decided} decided"
+    ));
+    assert!(served > made * 5, "{served} that waited were served in {made} histories");
+    assert!(decided * 2 >= made || is_on_a_cluster(), "{decided} of {made} histories are decided");
+    counted.assert_done(DONE);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_element_that_two_clients_get_is_found() {
+    let mut rng = Rng::new(seed());
+    for n in 1..=CHANCES {
+        let plan = mutants::waiting(Some(std::sync::Arc::new(breaches::NoReadConflict)));
+        if check(history(plan, rng.next()).await, Checks::default()).search.is_broken() {
+            return support::say(&format!("history: two clients get one element in history {n}"));
+        }
+    }
+    panic!("not found in {CHANCES} histories");
+}
+
 /// Too long for a search.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_history_is_strictly_serializable() {

@@ -92,6 +92,11 @@ fn with(groups: &'static [Group], tamper: Arc<dyn Tamper>) -> Plan {
     plan(groups, Some(tamper), honest_sweep)
 }
 
+/// Clients that wait.
+pub fn waiting(tamper: Option<Arc<dyn Tamper>>) -> Plan {
+    Plan { marked: false, ..plan(&[Group::Waiting], tamper, honest_sweep) }
+}
+
 /// Mutations of watched keys that expire.
 fn watched_expiring() -> Vec<(&'static str, Plan)> {
     vec![

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tern::commands::registry::table;
 use tern::dispatch::Call;
 use tern::env::Timeline;
-use tern::exec::{Executor, Unit, Watched};
+use tern::exec::{Executor, Unit, Wait, Watched};
 use tern::server::ClientState;
 use tern::server::reply::Reply;
 
@@ -42,6 +42,8 @@ pub struct History {
 
 /// The units of WATCH and of the EXEC after it are numbered from here: even ones and the next odd ones.
 pub const WATCHING: usize = 1 << 32;
+/// How long a client waits where time is real.
+const PATIENCE: Duration = Duration::from_millis(4);
 /// Marks that one command prepares: of many reads one always meets a fault, and all of it runs again.
 const MARKS: usize = 50;
 
@@ -57,6 +59,9 @@ pub struct Record {
     shown: Mutex<Vec<(u64, u64)>>,
     events: Mutex<Vec<Event>>,
     left: Mutex<BTreeSet<usize>>,
+    /// How long a client waits, in virtual time. Whoever has waited so long has been called, if there was something:
+    /// then the second half of that time had a moment at which there was nothing.
+    pub patience: Option<Duration>,
     /// If units are marked.
     pub witness: Option<Arc<Witness>>,
 }
@@ -100,7 +105,8 @@ impl Record {
         let (names, units) = (AtomicUsize::new(clients), AtomicUsize::new(0));
         let (watching, marked) = (AtomicUsize::new(WATCHING), AtomicUsize::new(WATCHING));
         let (events, left) = (Mutex::default(), Mutex::default());
-        Record { ticks, names, units, watching, marked, timeline, shown, events, left, witness }
+        let patience = None;
+        Record { ticks, names, units, watching, marked, timeline, shown, events, left, patience, witness }
     }
 
     /// Prepares the library of [`script`], and the marks of about `steps` steps with WATCH: a watched mark must be a key, or it would get a
@@ -136,6 +142,7 @@ impl Record {
             Step::Send(db, lines) => self.send(name, exec, self.sent(db, lines, How::Pipeline), until).await,
             Step::Exec(db, lines) => self.send(name, exec, self.sent(db, lines, How::Exec), until).await,
             Step::Script(db, lines) => self.send(name, exec, self.sent(db, lines, How::Script), until).await,
+            Step::Wait(line) => self.wait(name, exec, line, until).await,
             Step::Watched { read, pause, calls } => {
                 self.watched(name, exec, (read, pause, calls), until).await
             }
@@ -200,6 +207,41 @@ impl Record {
             unit: own,
             clocks: 0..=0,
         });
+    }
+
+    /// Waits. A client that leaves before its call may run has done nothing; once it may, it waits for the answer.
+    async fn wait(&self, name: usize, exec: &Executor, line: Line, until: Until) -> bool {
+        let mut client = ClientState::new(Arc::default(), true);
+        let mut wait = Wait::new(exec.server(), &client, call(&line), None);
+        let mut called = self.tick();
+        let half = self.patience.unwrap_or(PATIENCE) / 2;
+        let mut halves = [tokio::time::sleep(half), tokio::time::sleep(2 * half)].map(Box::pin);
+        tokio::pin!(until);
+        let mut is_late = false;
+        let reply = loop {
+            if let Some(reply) = wait.go_on(exec, &mut client, false).await {
+                break reply;
+            }
+            let end = &mut halves[usize::from(is_late)];
+            tokio::select! {
+                biased;
+                () = wait.called(exec.server(), || None) => {}
+                () = &mut until => return false,
+                () = end => match (is_late, self.patience) {
+                    (true, None) => return true,
+                    (true, Some(_)) => break Reply::Nil,
+                    (false, Some(_)) => (is_late, called) = (true, self.tick()),
+                    (false, None) => is_late = true,
+                },
+            }
+        };
+        let returned = self.tick();
+        let answer = answers(Some(vec![reply]), 0, 1, How::Pipeline).and_then(|mut all| all.pop());
+        let known = answer.is_some();
+        let returned = if known { returned } else { NEVER };
+        let (op, unit) = (Op::One(line), self.units.fetch_add(1, SeqCst));
+        self.note(Event { client: name, op, answer, called, returned, after: None, unit, clocks: 0..=0 });
+        known
     }
 
     fn note(&self, event: Event) -> usize {

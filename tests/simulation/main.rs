@@ -196,7 +196,47 @@ fn busy(groups: &'static [Group]) -> Plan {
         collects: false,
         tamper: None,
         marked: true,
+        patience: None,
     }
+}
+
+/// Hazard: a push that is not noticed by who waits, or an element that two get, or none. Clients wait longer than any
+/// trouble lasts, so that nobody may leave without having found nothing.
+#[test]
+fn clients_that_wait_miss_nothing() {
+    const SEEDS: u64 = 20;
+    let since = Instant::now();
+    let (mut served, mut in_vain, mut decided, mut crashes) = (0, 0, 0, 0);
+    let first = Rng::any_seed();
+    support::say(&format!("simulation: clients that wait: seeds from {first}"));
+    for seed in first..first + SEEDS {
+        let _seed = Named(seed);
+        let plan = Plan {
+            clients: 4,
+            time: Duration::from_secs(200),
+            think: Duration::from_millis(500),
+            rates: FaultRates::mixed(),
+            trouble: Duration::from_secs(20) * (seed % 2) as u32,
+            give_up: 30,
+            marked: false,
+            patience: Some(Duration::from_secs(40)),
+            ..busy(&[Group::Waiting])
+        };
+        let outcome = simulate(&plan, seed);
+        assert_eq!(outcome.damage, None, "seed {seed}");
+        crashes += outcome.crashes;
+        let waited = outcome.history.events.iter().filter(|event| event.op.waits());
+        let nil = waited.clone().filter(|event| event.answer == Some(model::Answer::Nil)).count();
+        (served, in_vain) = (served + waited.count() - nil, in_vain + nil);
+        let findings = check(outcome.history, Checks::default());
+        assert!(!findings.is_broken(), "seed {seed}: {findings:?}");
+        decided += u64::from(findings.search == search::Finding::Serializable);
+    }
+    support::say(&format!(
+        "simulation: clients that wait: {SEEDS} seeds, {served} served, {in_vain} in vain, {crashes} crashes, {decided} decided, {:.1} s",
+        since.elapsed().as_secs_f64()
+    ));
+    assert!(served > 100 && in_vain > 0 && decided > SEEDS / 2);
 }
 
 /// Breaches of the store's contract also show in virtual time, and in the same seed every time.

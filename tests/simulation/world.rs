@@ -62,6 +62,8 @@ pub struct Plan {
     pub collects: bool,
     pub tamper: Option<Arc<dyn Tamper>>,
     pub marked: bool,
+    /// How long clients wait for elements.
+    pub patience: Option<Duration>,
 }
 
 impl Plan {
@@ -85,6 +87,7 @@ impl Plan {
             marked: clients > 1 || give_up > 0 || !trouble.is_zero() || rng.below(2) > 0,
             restarts: rng.below(4) > 0,
             collects: rng.below(2) > 0,
+            patience: None,
         }
     }
 
@@ -169,9 +172,11 @@ pub fn simulate(plan: &Plan, seed: u64) -> Outcome {
 impl World {
     async fn run(plan: Plan, seed: u64, env: Env, local: Store) -> Outcome {
         let shared = Faulty::new(local, seed, FaultRates::default());
+        let mut record = Record::new(plan.clients, env.timeline.clone(), plan.marked);
+        record.patience = plan.patience;
         let world = Arc::new(World {
             seats: (0..plan.servers).map(|_| watch::Sender::new(None)).collect(),
-            record: Record::new(plan.clients, env.timeline.clone(), plan.marked),
+            record,
             store: Store::Faulty(shared.clone()),
             stop: watch::Sender::new(false),
             crashes: AtomicU64::new(0),

@@ -126,6 +126,30 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
         Group::Long => long(rng, pick, (a, b)),
         Group::Large => large(rng, pick, (a, b)),
         Group::Once => once(rng, pick, (a, b), fresh),
+        Group::Waiting => waited_for(rng, pick, a, fresh),
+    }
+}
+
+/// A command that waits for an element of the lists k0 and k1 or of the sorted set k2.
+pub fn waiting(rng: &mut Rng) -> String {
+    let a = rng.below(2);
+    match rng.below(6) {
+        0 | 1 => format!("BLPOP k{a} k{} 0", 1 - a),
+        2 => format!("BRPOP k{a} 0"),
+        3 => format!("BLMOVE k{a} k{} LEFT RIGHT 0", rng.below(2)),
+        _ => "BZPOPMIN k2 0".into(),
+    }
+}
+
+/// A command that adds elements to them, or that takes what others wait for.
+fn waited_for(rng: &mut Rng, pick: usize, a: usize, fresh: &str) -> String {
+    match pick {
+        0..=3 => format!("RPUSH k{a} {fresh}"),
+        4 => longer(&format!("k{a}")),
+        5 | 6 => format!("ZADD k2 {a} k{:03}", rng.below(6)),
+        7 => format!("LPOP k{a}"),
+        8 => "DEL k2".into(),
+        _ => format!("LRANGE k{a} 0 -1"),
     }
 }
 

@@ -48,9 +48,11 @@ pub enum Group {
     Large,
     /// Commands under ids that several clients use.
     Once,
+    /// Lists and a sorted set, whose elements clients wait for.
+    Waiting,
 }
 
-/// All groups.
+/// All groups but [`Group::Waiting`]: what waits runs in units of its own, which have no marks for the replay.
 pub const EVERYTHING: &[Group] = &[
     Group::Registers,
     Group::Counters,
@@ -86,6 +88,8 @@ pub enum Step {
     Exec(u8, Vec<Line>),
     /// One script that calls these.
     Script(u8, Vec<Line>),
+    /// A command that waits for a while.
+    Wait(Line),
     /// WATCH of the key that the line reads, that line, and after a pause an EXEC of the calls.
     Watched { read: Line, pause: Duration, calls: Vec<Line> },
 }
@@ -156,6 +160,9 @@ pub fn step(rng: &mut Rng, groups: &[Group], pipeline: usize, fresh: &str) -> St
         let (read, calls) = commands::watched(rng, group, fresh);
         let calls = calls.iter().map(|line| words(line)).collect();
         return Step::Watched { read: words(&read), pause: group.pause(rng), calls };
+    }
+    if group == Group::Waiting && rng.below(2) == 0 {
+        return Step::Wait(words(&commands::waiting(rng)));
     }
     if rng.below(5) == 0 && group.is_for_exec() {
         let groups = vec![group; 2 + rng.below(2)];

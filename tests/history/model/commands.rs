@@ -87,6 +87,7 @@ impl State {
             ["APPEND" | "SETRANGE" | "GETRANGE" | "STRLEN" | "DIGEST" | "BITOP", ..] => {
                 self.apply_to_bytes(&words, now)
             }
+            ["BLPOP" | "BRPOP" | "BLMOVE" | "BZPOPMIN", ..] => self.apply_what_waits(&words, now),
             [name, ..] if LISTS.contains(name) => self.apply_to_list(&words, now),
             [name, ..] if name.starts_with('H') => self.apply_to_hash(&words, now),
             [name, ..] if name.starts_with('Z') => self.apply_to_ranked(&words, now),

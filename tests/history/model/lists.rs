@@ -94,6 +94,25 @@ impl State {
         }
     }
 
+    /// A command that has waited: nil if there is nothing, which no client is told here.
+    pub(super) fn apply_what_waits(&mut self, words: &[&str], now: Now) -> Answer {
+        let with_key = |key: &str, rest: Vec<Answer>| Answer::All([vec![text(key)], rest].concat());
+        match words {
+            ["BLMOVE", rest @ .., "0"] => self.apply_to_list(&[&["LMOVE"], rest].concat(), now),
+            ["BZPOPMIN", key, "0"] => match self.apply_to_ranked(&["ZPOPMIN", key], now) {
+                Answer::All(popped) if !popped.is_empty() => with_key(key, popped),
+                _ => Answer::Nil,
+            },
+            [name, keys @ .., "0"] => {
+                let Some(key) = keys.iter().find(|key| !self.elements(key, now).is_empty()) else {
+                    return Answer::Nil;
+                };
+                with_key(key, vec![self.apply_to_list(&[&name[1..], key], now)])
+            }
+            other => panic!("the model does not know {other:?}"),
+        }
+    }
+
     fn popped(&mut self, key: &str, mut list: Elements, range: std::ops::Range<usize>, now: Now) -> Answer {
         let gone: Elements = list.drain(range).collect();
         self.put_elements(key, list, now);

@@ -110,6 +110,11 @@ impl Op {
         }
     }
 
+    /// Whether it waits for an element.
+    pub fn waits(&self) -> bool {
+        matches!(self, Op::One(argv) if ["BLPOP", "BRPOP", "BLMOVE", "BZPOPMIN"].contains(&argv[0].as_str()))
+    }
+
     /// The keys that it touches. None: it concerns only its connection.
     pub fn keys(&self) -> Vec<&str> {
         let words: Vec<&str> = match self {
@@ -131,7 +136,8 @@ fn key_words(argv: &[String]) -> Vec<&str> {
 fn key_places(argv: &[String]) -> Vec<usize> {
     match argv[0].as_str() {
         "SELECT" => vec![],
-        "RENAME" | "SMOVE" | "LMOVE" | "COPY" | "MOVE" | "SWAPDB" => vec![1, 2],
+        "BLPOP" | "BRPOP" | "BZPOPMIN" => (1..argv.len() - 1).collect(),
+        "RENAME" | "SMOVE" | "LMOVE" | "BLMOVE" | "COPY" | "MOVE" | "SWAPDB" => vec![1, 2],
         "SINTERSTORE" | "SUNIONSTORE" | "SDIFFSTORE" => (1..argv.len()).collect(),
         "BITOP" => (2..argv.len()).collect(),
         "ZUNIONSTORE" => vec![1, 3, 4],
