@@ -391,7 +391,7 @@ fn fields_that_expire_are_heard() {
         "HGETEX h PX 100000 FIELDS 1 a",
         "HGETDEL h FIELDS 1 a",
         "HPEXPIRE h 200 FIELDS 1 c",
-        "HSETEX h PX 900 FIELDS 1 b 2",
+        "HSETEX h PX 2500 FIELDS 1 b 2",
         "HEXPIRE h 0 FIELDS 1 nothing",
     ] {
         writer.line(line);

@@ -95,7 +95,9 @@ fn unread_replies_are_not_held() {
             std::thread::sleep(Duration::from_secs(3));
         });
         witness.was_served(FEW, "unread replies");
-        assert_small("20 clients ask for 60 MiB each and read nothing", grown, 20);
+        // On a cluster, the client library holds what a read is answered with, too.
+        let most = if wanted() { 40 } else { 20 };
+        assert_small("20 clients ask for 60 MiB each and read nothing", grown, most);
         // A client that reads after all gets everything.
         let mut left = 60 * (MIB + "$1048576\r\n\r\n".len());
         let mut chunk = vec![0; MIB];

@@ -4,7 +4,7 @@
 
 #[allow(clippy::duplicate_mod, reason = "a test may use several of the rigs")]
 #[path = "../fdb_cluster/mod.rs"]
-mod fdb_cluster;
+pub mod fdb_cluster;
 
 #[allow(clippy::duplicate_mod, reason = "a test may use the cluster too")]
 #[path = "../units/mod.rs"]
