@@ -58,10 +58,8 @@ fn with_users(text: &str, users: &[String]) -> String {
 
 /// A `user` line that parses back to the same.
 fn user_line(line: &[u8]) -> Result<String, String> {
-    let odd = |c: char| c.is_whitespace() || c.is_control();
-    let word = |word: &str| {
-        if word.starts_with(['"', '\'']) || word.contains(odd) { quote(word) } else { word.to_owned() }
-    };
+    let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '"' | '\'');
+    let word = |word: &str| if word.contains(odd) { quote(word) } else { word.to_owned() };
     let text = std::str::from_utf8(line).map_err(|_| NOT_TEXT)?;
     Ok(text.split(' ').map(word).collect::<Vec<_>>().join(" "))
 }

@@ -382,7 +382,6 @@ fn call(line: &[String]) -> Call {
     Call { row, argv, names, id }
 }
 
-/// A script that calls these.
 /// The replies to a call that is no part of the history.
 async fn alone(exec: &Executor, call: Call) -> Option<Vec<Reply>> {
     let client = ClientState::new(Arc::default(), true);

@@ -94,7 +94,7 @@ impl State {
         }
     }
 
-    /// A command that has waited: nil if there is nothing, which no client is told here.
+    /// A command that waits: nil if there is nothing.
     pub(super) fn apply_what_waits(&mut self, words: &[&str], now: Now) -> Answer {
         let with_key = |key: &str, rest: Vec<Answer>| Answer::All([vec![text(key)], rest].concat());
         match words {
