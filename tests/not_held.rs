@@ -195,10 +195,11 @@ async fn too_many_keys_are_refused_at_once() {
     let start = Instant::now();
     let (refused, longest) = held(&mut rig, many).await;
     let took = start.elapsed();
-    // A cluster's transaction may be over before a debug build has read that much.
+    // A cluster's transaction may be over before a debug build has read that much; it is tried twice.
     let is_slow = rig::fdb_cluster::wanted() && rig::error(&refused).contains("too old");
     assert!(is_slow || rig::error(&refused).contains("10 MB"), "{refused:?}");
     println!("{each:?} a key; a million refused after {took:?}");
     assert_soon(&rig, "DEL of a million keys", 270, longest).await;
-    assert!(took < each * 700_000, "{took:?} of {:?}", each * 1_000_000);
+    let most = if is_slow { Duration::from_secs(20) } else { each * 700_000 };
+    assert!(took < most, "{took:?} of {most:?}");
 }
