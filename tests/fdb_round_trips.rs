@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use rig::Rig;
 use rig::units::{pipeline, replies};
 use std::time::{Duration, Instant};
-use tern::keyspace::dictionary::packed::Packed;
+use tern::keyspace::packed::Packed;
 use tern::server::reply::Reply;
 use tern::types::set::stream::Pieces;
 use tokio::sync::Mutex;

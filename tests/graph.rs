@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tern::env::Rng;
 use tern::exec::Unit;
-use tern::keyspace::dictionary::packed::Packed;
+use tern::keyspace::packed::Packed;
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
 use tern::types::set::stream::Pieces;
@@ -221,7 +221,7 @@ async fn names(c: &Cluster, line: &str) -> BTreeSet<String> {
                 (Pieces::new(*members), BTreeSet::new(), Packed::default());
             while !unread.is_done() {
                 unread.next(&c.space(0).store, &mut piece).await.unwrap();
-                while let Some(raw) = piece.take() {
+                for raw in piece.iter() {
                     all.insert(text(raw));
                 }
             }

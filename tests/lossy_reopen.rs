@@ -19,8 +19,8 @@ use tern::error::{Error, StoreError};
 use tern::exec::Unit;
 use tern::keyspace::dictionary::collector::{Phase, State};
 use tern::keyspace::dictionary::ids::BLOCK;
-use tern::keyspace::dictionary::packed::Packed;
 use tern::keyspace::keys::{Prefix, root};
+use tern::keyspace::packed::Packed;
 use tern::keyspace::{Keyspace, Scope};
 use tern::server::reply::Reply;
 use tern::store::faulty::FaultRates;
@@ -178,7 +178,7 @@ impl World {
                     (Pieces::new(*members), Packed::default(), BTreeSet::new());
                 while !pieces.is_done() {
                     pieces.next(&self.store, &mut piece).await.unwrap();
-                    while let Some(member) = piece.take() {
+                    for member in piece.iter() {
                         all.insert(Bytes::copy_from_slice(member));
                     }
                 }

@@ -308,7 +308,7 @@ async fn a_range_that_ends_before_the_first_wanted_row_continues() {
     let all: Vec<u64> = wanted.iter().chain(&far).copied().collect();
     for order in [all.clone(), far.iter().chain(wanted).copied().collect()] {
         for bytes in 1..400 {
-            let (mut at, mut piece) = (0, tern::keyspace::dictionary::packed::Packed::default());
+            let (mut at, mut piece) = (0, tern::keyspace::packed::Packed::default());
             while at < order.len() {
                 piece.clear();
                 let tx = world.store.begin();

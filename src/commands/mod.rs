@@ -4,6 +4,7 @@
 pub(crate) mod args;
 pub mod binding;
 mod bulk;
+mod contents;
 pub(crate) mod cx;
 mod float;
 pub(crate) mod outgrows;

@@ -54,11 +54,13 @@
 pub mod alloc;
 pub mod catalog;
 pub mod cluster;
+pub(crate) mod contents_cache;
 pub mod dictionary;
 pub mod idempotency;
 pub mod keys;
 pub(crate) mod libraries;
 pub(crate) mod life;
+pub mod packed;
 pub(crate) mod range_hints;
 pub(crate) mod reads;
 pub(crate) mod scripts;
@@ -76,6 +78,7 @@ use cluster::bus::Bus;
 use cluster::fences::{Fence, Fences};
 use cluster::instances::Instances;
 use cluster::messages::Outbox;
+use contents_cache::ContentsCache;
 use dictionary::backpressure::Backpressure;
 use dictionary::collector::{Notes, Round};
 use dictionary::hints::SetHints;
@@ -151,6 +154,8 @@ pub struct Keyspace {
     pub(crate) hints: SetHints,
     /// Hints about the counted ranges of sorted sets.
     pub(crate) ranges: RangeHints,
+    /// What commands returned of objects that have not changed since.
+    pub(crate) contents: ContentsCache,
     /// Sets whose deltas should be folded into their chunks.
     pub(crate) unfolded: Unfolded,
     /// Watched keys that were absent.
@@ -191,6 +196,7 @@ impl Keyspace {
             catalog,
             hints: SetHints::default(),
             ranges: RangeHints::default(),
+            contents: ContentsCache::default(),
             unfolded: Unfolded::default(),
             watched_absent: Arc::default(),
             sending: Arc::new(Sending::new(env.clock.clone())),
@@ -222,6 +228,7 @@ impl Keyspace {
     pub(crate) fn forget(&self) {
         self.hints.clear();
         self.ranges.clear();
+        self.contents.clear();
         self.unfolded.take();
         self.backpressure.release();
         self.ids.forget();

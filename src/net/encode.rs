@@ -7,8 +7,8 @@
 //! Members and long strings that have yet to be read are requested piece by piece ([`Step::Empty`]): the
 //! encoder itself never waits.
 
-use crate::server::reply::{Drawn, Reply};
-use crate::server::unread::{Part, Shape, Strings, Text};
+use crate::server::reply::{Drawn, Reply, Shape};
+use crate::server::unread::{Part, Strings, Text};
 use crate::server::{Protocol, doubles};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::sync::Arc;
@@ -239,25 +239,17 @@ impl Encoder {
             Reply::Bool(b) if resp3 => out.extend_from_slice(if b { b"#t\r\n" } else { b"#f\r\n" }),
             Reply::Bool(b) => out.extend_from_slice(if b { b":1\r\n" } else { b":0\r\n" }),
             Reply::Array(items) => self.items(out, b'*', items),
-            Reply::Packed(strings) => self.strings(out, b'*', strings.len() as u64, *strings),
+            Reply::Packed(shape, strings) => {
+                let n = strings.len() as u64 / shape.strings();
+                self.shaped(out, resp3, (n, shape), strings);
+            }
             Reply::Drawn(drawn) => self.drawn(out, resp3, drawn),
             Reply::Set(items) => self.items(out, if resp3 { b'~' } else { b'*' }, items),
             Reply::Members(members) => {
                 let kind = if resp3 && members.is_set() { b'~' } else { b'*' };
                 self.strings(out, kind, members.len(), *members);
             }
-            Reply::Items(items) => {
-                let (n, shape) = (items.len(), items.shape());
-                let of_two = if resp3 { n } else { 2 * n };
-                match shape {
-                    Shape::Single => self.strings(out, b'*', n, *items),
-                    Shape::Map => self.strings(out, if resp3 { b'%' } else { b'*' }, of_two, *items),
-                    Shape::Scored => {
-                        head(out, b'*', of_two);
-                        self.stack.push(Rest::Scored((*items).into(), resp3));
-                    }
-                }
-            }
+            Reply::Items(items) => self.shaped(out, resp3, (items.len(), items.shape()), *items),
             Reply::Long(long) => self.text(out, long.len(), *long),
             Reply::Dumped(payload) => self.text(out, payload.len(), *payload),
             Reply::Push(items) => self.items(out, if resp3 { b'>' } else { b'*' }, items),
@@ -290,6 +282,25 @@ impl Encoder {
             Reply::Attributes(_) | Reply::None => {}
         }
         None
+    }
+
+    /// `n` elements, fields or members.
+    fn shaped(
+        &mut self,
+        out: &mut BytesMut,
+        resp3: bool,
+        (n, shape): (u64, Shape),
+        strings: impl Into<Strings>,
+    ) {
+        let of_two = if resp3 { n } else { 2 * n };
+        match shape {
+            Shape::Single => self.strings(out, b'*', n, strings),
+            Shape::Map => self.strings(out, if resp3 { b'%' } else { b'*' }, of_two, strings),
+            Shape::Scored => {
+                head(out, b'*', of_two);
+                self.stack.push(Rest::Scored(strings.into(), resp3));
+            }
+        }
     }
 
     fn strings(&mut self, out: &mut BytesMut, kind: u8, n: u64, strings: impl Into<Strings>) {
@@ -345,7 +356,7 @@ fn head(out: &mut BytesMut, kind: u8, n: impl itoa::Integer) {
 mod tests {
     use super::*;
     use crate::error::WRONGTYPE;
-    use crate::keyspace::dictionary::packed::Packed;
+    use crate::keyspace::packed::Packed;
 
     fn encoded(reply: Reply, protocol: Protocol, full: usize) -> Vec<u8> {
         let (mut encoder, mut out, mut sent) = (Encoder::default(), BytesMut::new(), Vec::new());
@@ -387,11 +398,11 @@ mod tests {
             (Reply::Verbatim("ab".into()), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
             (
-                Reply::Packed(packed(&["a", "", "b"]).into()),
+                Reply::Packed(Shape::Single, packed(&["a", "", "b"]).into()),
                 "*3\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n",
                 "*3\r\n$1\r\na\r\n$0\r\n\r\n$1\r\nb\r\n",
             ),
-            (Reply::Packed(Box::default()), "*0\r\n", "*0\r\n"),
+            (Reply::Packed(Shape::Single, Default::default()), "*0\r\n", "*0\r\n"),
             (Reply::Set(vec![bulk("a")]), "*1\r\n$1\r\na\r\n", "~1\r\n$1\r\na\r\n"),
             (Reply::Push(vec![Reply::Int(1)]), "*1\r\n:1\r\n", ">1\r\n:1\r\n"),
             (

@@ -41,9 +41,7 @@ fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value> {
         Reply::Nil | Reply::NilArray => Ok(Value::Boolean(false)),
         Reply::Array(items) | Reply::Push(items) => list(lua, items, resp3),
         Reply::Message(items) => list(lua, items.to_vec(), resp3),
-        Reply::Packed(strings) => {
-            list(lua, strings.iter().map(|one| Reply::Bulk(Bytes::copy_from_slice(one))).collect(), resp3)
-        }
+        Reply::Packed(shape, strings) => value(lua, Reply::unpacked(shape, &strings), resp3),
         Reply::Drawn(drawn) => {
             let all =
                 drawn.iter().map(|[field, value]| (Reply::Bulk(field.clone()), Reply::Bulk(value.clone())));

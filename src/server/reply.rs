@@ -1,9 +1,10 @@
 //! A command's reply: its meaning, not its encoding. `net/encode.rs` encodes it for RESP2 and RESP3.
 
 use crate::error::ReplyError;
-use crate::keyspace::dictionary::packed::Packed;
+use crate::keyspace::packed::Packed;
 use crate::lifecycle::dump::Payload;
 use crate::server::protocol::Protocol;
+pub use crate::types::contents::Shape;
 pub(crate) use crate::types::hash::sample::Drawn;
 use crate::types::items::Items;
 use crate::types::set::stream::Members;
@@ -32,8 +33,9 @@ pub enum Reply {
     NilArray,
     /// An array.
     Array(Vec<Reply>),
-    /// An array of very many bulk strings, in one allocation, because freeing each takes long.
-    Packed(Box<Packed>),
+    /// Bulk strings in one allocation, because making and freeing each takes long: an `Array`, a `Map`, or `Pairs`
+    /// of members and scores.
+    Packed(Shape, Arc<Packed>),
     /// Random fields of a hash: an `Array`, or `Pairs` of fields and values. Each string is in memory once,
     /// however often it was drawn.
     Drawn(Box<Drawn>),
@@ -92,6 +94,19 @@ impl Reply {
     pub fn bulks(items: impl IntoIterator<Item = Bytes>) -> Self {
         Reply::Array(items.into_iter().map(Reply::Bulk).collect())
     }
+    /// What [`Reply::Packed`] means, a reply for each string.
+    pub fn unpacked(shape: Shape, strings: &Packed) -> Self {
+        let bulk = |string: &[u8]| Reply::Bulk(Bytes::copy_from_slice(string));
+        let score = |raw: &[u8]| raw.try_into().map_or(0.0, f64::from_le_bytes);
+        let pairs = strings.iter().step_by(2).zip(strings.iter().skip(1).step_by(2));
+        match shape {
+            Shape::Single => Reply::Array(strings.iter().map(bulk).collect()),
+            Shape::Map => Reply::Map(pairs.map(|(field, value)| (bulk(field), bulk(value))).collect()),
+            Shape::Scored => {
+                Reply::Pairs(pairs.map(|(member, of)| (bulk(member), Reply::Double(score(of)))).collect())
+            }
+        }
+    }
     /// Whether it is sent even if CLIENT REPLY suppresses replies.
     pub(crate) fn is_push(&self) -> bool {
         match self {
@@ -109,7 +124,7 @@ impl Reply {
             Reply::Array(a) | Reply::Set(a) | Reply::Push(a) | Reply::Several(a) => {
                 16 + a.iter().map(Reply::weight).sum::<usize>()
             }
-            Reply::Packed(strings) => 16 + strings.size() + 16 * strings.len(),
+            Reply::Packed(_, strings) => 16 + strings.size() + 16 * strings.len(),
             Reply::Drawn(drawn) => 16 + drawn.size() + 32 * drawn.len(),
             // As for `Long`.
             Reply::Items(items) => 16 + items.size(),

@@ -11,7 +11,7 @@
 //! The first byte is the format's version; lengths and numbers of elements are u32, all numbers little-endian. Tags are never
 //! reused.
 
-use super::reply::{Drawn, Reply};
+use super::reply::{Drawn, Reply, Shape};
 use crate::error::ReplyError;
 use bytes::{Buf, BufMut, Bytes};
 
@@ -49,10 +49,11 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         Reply::Nil => out.put_u8(5),
         Reply::NilArray => out.put_u8(6),
         Reply::Array(items) => put_items(out, 7, items)?,
-        Reply::Packed(strings) => {
+        Reply::Packed(Shape::Single, strings) => {
             put_length(out, 7, strings.len());
             strings.iter().for_each(|string| put_bytes(out, 4, string));
         }
+        Reply::Packed(shape, strings) => put(out, &Reply::unpacked(*shape, strings))?,
         Reply::Drawn(drawn) => put_drawn(out, drawn),
         Reply::Set(items) => put_items(out, 8, items)?,
         Reply::Members(_)
@@ -176,7 +177,7 @@ fn items<T>(raw: &mut Bytes, depth: usize, one: impl Fn(&mut Bytes, usize) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keyspace::dictionary::packed::Packed;
+    use crate::keyspace::packed::Packed;
     use proptest::prelude::*;
 
     fn any_bytes() -> impl Strategy<Value = Bytes> {
@@ -219,7 +220,7 @@ mod tests {
         fn packed_strings_are_encoded_as_an_array(strings in prop::collection::vec(any_bytes(), 0..5)) {
             let mut packed = Packed::default();
             strings.iter().for_each(|string| packed.push(string));
-            prop_assert_eq!(encode(&Reply::Packed(packed.into())), encode(&Reply::bulks(strings)));
+            prop_assert_eq!(encode(&Reply::Packed(Shape::Single, packed.into())), encode(&Reply::bulks(strings)));
         }
         #[test]
         fn an_array_is_encoded_as_one(replies in prop::collection::vec(any_reply(), 0..5)) {

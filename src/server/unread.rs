@@ -3,16 +3,16 @@
 
 use super::Server;
 use crate::error::{Error, Result};
-use crate::keyspace::dictionary::packed::Packed;
+use crate::keyspace::packed::Packed;
 use crate::lifecycle::dump::Payload;
 use crate::server::clients::ClientHandle;
-pub(crate) use crate::types::contents::Shape;
 use crate::types::items::Items;
 use crate::types::set::stream::{Members, Pieces};
 use crate::types::string::stream::Long;
 use crate::types::string::walk::Stretch;
 use bytes::BytesMut;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The pause before retrying a store that did not answer.
@@ -21,7 +21,10 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Bulk strings, some of which have yet to be read.
 #[derive(Debug)]
 pub(crate) struct Strings {
-    read: Packed,
+    /// Shared only if nothing is unread.
+    read: Arc<Packed>,
+    /// The number of those that were taken.
+    taken: usize,
     unread: Option<Source>,
 }
 
@@ -32,28 +35,33 @@ enum Source {
     Items(Items),
 }
 
-impl From<Packed> for Strings {
-    fn from(read: Packed) -> Self {
-        Strings { read, unread: None }
+impl From<Arc<Packed>> for Strings {
+    fn from(read: Arc<Packed>) -> Self {
+        Strings { read, taken: 0, unread: None }
     }
 }
 
 impl From<Members> for Strings {
     fn from(members: Members) -> Self {
-        Strings { read: Packed::default(), unread: Some(Source::Members(Pieces::new(members))) }
+        Strings::later(Source::Members(Pieces::new(members)))
     }
 }
 
 impl From<Items> for Strings {
     fn from(items: Items) -> Self {
-        Strings { read: Packed::default(), unread: Some(Source::Items(items)) }
+        Strings::later(Source::Items(items))
     }
 }
 
 impl Strings {
+    fn later(source: Source) -> Self {
+        Strings { read: Arc::default(), taken: 0, unread: Some(source) }
+    }
     /// Takes the next string that has been read.
     pub(crate) fn take(&mut self) -> Option<&[u8]> {
-        self.read.take()
+        let next = self.read.get(self.taken)?;
+        self.taken += 1;
+        Some(next)
     }
     /// Whether all have been read.
     pub(crate) fn is_read(&self) -> bool {
@@ -125,14 +133,17 @@ impl Part<'_> {
     /// If reading fails, nothing is lost.
     async fn read(&mut self, server: &Server) -> Result<()> {
         match self {
-            Part::Strings(Strings { read, unread: Some(Source::Members(pieces)) }) => {
-                pieces.next(&server.space.store, read).await
-            }
-            Part::Strings(Strings { read, unread: unread @ Some(Source::Items(_)) }) => {
-                if let Some(Source::Items(items)) = unread {
-                    items.next(read).await?;
+            Part::Strings(Strings { read, taken, unread: unread @ Some(_) }) => {
+                *taken = 0;
+                let read = Arc::make_mut(read);
+                match unread {
+                    Some(Source::Members(pieces)) => pieces.next(&server.space.store, read).await?,
+                    Some(Source::Items(items)) => {
+                        items.next(read).await?;
+                        unread.take_if(|_| read.is_empty());
+                    }
+                    None => {}
                 }
-                unread.take_if(|_| read.is_empty());
                 Ok(())
             }
             Part::Text(Text { read, unread: unread @ Some(_) }) => {

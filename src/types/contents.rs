@@ -1,6 +1,8 @@
 //! What is sent of a large object while it is read: see [`super::items`].
 
 use crate::keyspace::keys::Oid;
+use crate::keyspace::packed::Packed;
+use crate::types::zset::Score;
 
 /// What is sent of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub(crate) struct Ranked {
 
 /// How the strings of a reply belong together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// Not at all.
     Single,
     /// Fields and values in turn.
@@ -74,18 +76,51 @@ impl Contents {
     /// The shape of the reply.
     pub(crate) fn shape(self) -> Shape {
         match self {
-            Contents::Fields { parts: Parts::Pairs, .. } => Shape::Map,
-            Contents::Ranked(Ranked { with_scores: true, .. }) => Shape::Scored,
-            Contents::Fields { parts: Parts::Fields | Parts::Values, .. }
-            | Contents::Elements
-            | Contents::Ranked(Ranked { with_scores: false, .. }) => Shape::Single,
+            Contents::Fields { parts, .. } => parts.shape(),
+            Contents::Elements => Shape::Single,
+            Contents::Ranked(ranked) => ranked.shape(),
+        }
+    }
+}
+
+impl Parts {
+    /// The shape of a reply that has them.
+    pub(crate) fn shape(self) -> Shape {
+        match self {
+            Parts::Pairs => Shape::Map,
+            Parts::Fields | Parts::Values => Shape::Single,
+        }
+    }
+
+    /// Adds them to a reply.
+    pub(super) fn push(self, field: &[u8], value: &[u8], out: &mut Packed) {
+        if self != Parts::Values {
+            out.push(field);
+        }
+        if self != Parts::Fields {
+            out.push(value);
+        }
+    }
+}
+
+impl Ranked {
+    /// The shape of a reply that has them.
+    pub(crate) fn shape(self) -> Shape {
+        if self.with_scores { Shape::Scored } else { Shape::Single }
+    }
+
+    /// Adds a member to a reply.
+    pub(crate) fn push(self, member: &[u8], score: Score, out: &mut Packed) {
+        out.push(member);
+        if self.with_scores {
+            out.push(&score.number().to_le_bytes());
         }
     }
 }
 
 impl Shape {
     /// Strings of each field, element or member.
-    pub(crate) fn strings(self) -> u64 {
+    pub fn strings(self) -> u64 {
         match self {
             Shape::Single => 1,
             Shape::Map | Shape::Scored => 2,

@@ -20,8 +20,8 @@ use tern::dispatch::Call;
 use tern::env::{Clock, Env};
 use tern::exec::{Executor, Unit};
 use tern::keyspace::dictionary::collector::Round;
-use tern::keyspace::dictionary::packed::Packed;
 use tern::keyspace::keys::Prefix;
+use tern::keyspace::packed::Packed;
 use tern::keyspace::{Keyspace, Scope};
 use tern::server::reply::Reply;
 use tern::server::{ClientState, Server};
@@ -218,7 +218,7 @@ pub async fn whole(reply: Reply) -> Reply {
             return Reply::Pairs(drawn.iter().map(pair).collect());
         }
         Reply::Drawn(drawn) => return Reply::bulks(drawn.iter().map(|[field, _]| field.clone())),
-        Reply::Packed(strings) => return Reply::bulks(strings.iter().map(Bytes::copy_from_slice)),
+        Reply::Packed(shape, strings) => return Reply::unpacked(shape, &strings),
         other => return other,
     }
     Reply::Bulk(bytes.into())
@@ -245,7 +245,7 @@ async fn whole_items(items: &Items) -> Reply {
 
 fn has_long(reply: &Reply) -> bool {
     match reply {
-        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(_) | Reply::Items(_) => true,
+        Reply::Long(_) | Reply::Dumped(_) | Reply::Packed(..) | Reply::Items(_) => true,
         Reply::Array(items) => items.iter().any(has_long),
         _ => false,
     }

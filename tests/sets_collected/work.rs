@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tern::env::Rng;
-use tern::keyspace::dictionary::packed::Packed;
+use tern::keyspace::packed::Packed;
 use tern::server::reply::Reply;
 use tern::types::set::stream::Pieces;
 
@@ -57,7 +57,7 @@ pub async fn members_of(c: &Cluster, server: usize, reply: Reply) -> Result<Set,
                     Err(tern::error::Error::Store(e)) if e.is_retryable() => continue,
                     read => read.map_err(|e| Failure(format!("a stream: {e:?}")))?,
                 }
-                while let Some(member) = piece.take() {
+                for member in piece.iter() {
                     out.insert(Bytes::copy_from_slice(member));
                 }
             }

@@ -11,11 +11,11 @@ use crate::commands::cx::Cx;
 use crate::error::{ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
-use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::keys::MAX_REDIS_KEY;
+use crate::keyspace::packed::Packed;
 use crate::server::glob::{Case, Glob, matches_all};
 use crate::server::pace::Pace;
-use crate::server::reply::Reply;
+use crate::server::reply::{Reply, Shape};
 use crate::spec::{Count, Flags, Group, Row};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use crate::types::object;
@@ -262,7 +262,7 @@ async fn keys(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         }
         match next {
             Some(next) => from = next,
-            None => return Ok(Reply::Packed(names.into())),
+            None => return Ok(Reply::Packed(Shape::Single, names.into())),
         }
     }
 }

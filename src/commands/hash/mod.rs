@@ -6,6 +6,7 @@ mod numbers;
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
+use crate::commands::contents::read_once;
 use crate::commands::cx::Cx;
 use crate::commands::generic::elements::{ElementScan, no_elements};
 use crate::commands::generic::scan::Scanned;
@@ -21,7 +22,7 @@ use crate::spec::{Count, Fields, Flags, Group, KEY_META, KEY_RO, KEY_RW, KeySpec
 use crate::store::Read;
 use crate::types::contents::Parts;
 use crate::types::hash::stream;
-use crate::types::hash::{self, Few, Found, HashRep, Limits, Pair, sample, scan as walk};
+use crate::types::hash::{self, Few, Found, HashRep, Limits, sample, scan as walk};
 use crate::types::items::Items;
 use crate::types::{object, prebuilt};
 use bytes::Bytes;
@@ -301,34 +302,34 @@ async fn hgetall(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn every(cx: &Cx<'_>, mut args: Args<'_>, parts: Parts) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, args.next()?).await?;
-    let (rep, with_values) = (slot.hash()?, parts != Parts::Fields);
-    if !cx.may_stream {
-        cx.light(hash::len(&s, rep, Read::Snapshot).await? * ROW)?;
-        return Ok(whole(hash::all(&s, rep, with_values, MAX_REPLY).await?, parts));
-    }
-    let each = match hash::all_of_few(&s, rep, with_values).await? {
-        Few::All(pairs) => return Ok(whole(pairs, parts)),
-        Few::More(each) => each,
+    let rep = slot.hash()?;
+    let name: &[u8] = match parts {
+        Parts::Pairs => b"hgetall",
+        Parts::Fields => b"hkeys",
+        Parts::Values => b"hvals",
     };
-    if let Some(found) = stream::find(&s, &slot, parts, each).await?
+    let mut each = 0;
+    let few = async {
+        Ok(match hash::all_of_few(&s, rep, parts).await? {
+            Few::All(found) => Some(found),
+            Few::More(bytes) => {
+                each = bytes;
+                None
+            }
+        })
+    };
+    if let Some(found) = read_once(&s, &slot, (name, &[]), few).await? {
+        return Ok(Reply::Packed(parts.shape(), found));
+    }
+    if cx.may_stream
+        && let Some(found) = stream::find(&s, &slot, parts, each).await?
         && let Some(items) = Items::open(&s, &slot, found, cx.most_kept()).await?
     {
         return Ok(Reply::Items(items.into()));
     }
     cx.light(hash::len(&s, rep, Read::Snapshot).await? * ROW)?;
-    Ok(whole(hash::all(&s, rep, with_values, usize::MAX).await?, parts))
-}
-
-fn whole(pairs: Vec<Pair>, parts: Parts) -> Reply {
-    match parts {
-        Parts::Pairs => Reply::Map(replies(pairs)),
-        Parts::Fields => Reply::bulks(pairs.into_iter().map(|[field, _]| field)),
-        Parts::Values => Reply::bulks(pairs.into_iter().map(|[_, value]| value)),
-    }
-}
-
-fn replies(pairs: Vec<Pair>) -> Vec<(Reply, Reply)> {
-    pairs.into_iter().map(|[field, value]| (Reply::Bulk(field), Reply::Bulk(value))).collect()
+    let most = if cx.may_stream { usize::MAX } else { MAX_REPLY };
+    Ok(Reply::Packed(parts.shape(), hash::packed(&s, rep, parts, most).await?.into()))
 }
 
 const HKEYS: Command = Command::new(

@@ -5,13 +5,14 @@ mod waiting;
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
+use crate::commands::contents::read_once;
 use crate::commands::cx::Cx;
 use crate::config::Events;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
 use crate::handler;
 use crate::keyspace::Scope;
 use crate::lifecycle::idempotency::MAX_REPLY;
-use crate::server::reply::Reply;
+use crate::server::reply::{Reply, Shape};
 use crate::spec::words::parse_i64;
 use crate::spec::{Count, Flags, Group, KEY_META, KEY_RO, KEY_RW, KEY_TAKEN, KeySpec, Makes, Row, one};
 use crate::store::Read;
@@ -301,20 +302,21 @@ const LRANGE: Command = Command::new(
 
 async fn lrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let (s, key) = (cx.scope()?, args.next()?);
+    let asked = args.rest();
     let numbers = (args.int()?, args.int()?);
     let slot = cx.look_up(&s, key).await?;
     let rep = slot.list()?;
-    if !cx.may_stream {
-        weigh(cx, rep, list::count_in(rep, numbers)?)?;
-        return Ok(Reply::bulks(list::range(&s, rep, numbers, MAX_REPLY).await?));
-    }
-    if let Some(found) = list::stream::find(&s, &slot, numbers).await?
+    if cx.may_stream
+        && let Some(found) = list::stream::find(&s, &slot, numbers).await?
         && let Some(items) = Items::open(&s, &slot, found, cx.most_kept()).await?
     {
         return Ok(Reply::Items(items.into()));
     }
     weigh(cx, rep, list::count_in(rep, numbers)?)?;
-    Ok(Reply::bulks(list::range(&s, rep, numbers, usize::MAX).await?))
+    let most = if cx.may_stream { usize::MAX } else { MAX_REPLY };
+    let read = async { list::range(&s, rep, numbers, most).await.map(Some) };
+    let found = read_once(&s, &slot, (b"lrange", asked), read).await?;
+    Ok(Reply::Packed(Shape::Single, found.unwrap_or_default()))
 }
 
 const LINSERT: Command = Command::new(

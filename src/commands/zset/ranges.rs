@@ -3,14 +3,17 @@
 use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, remove, removed, stored, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
+use crate::commands::contents::read_once;
 use crate::commands::cx::Cx;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::keyspace::Scope;
+use crate::keyspace::packed::Packed;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
 use crate::spec::{FindKeys, Flags, Group, KEY_RO, KeySpec, Makes, Ranked, Row, one};
 use crate::store::Read;
+use crate::types::contents;
 use crate::types::items::Items;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
@@ -178,6 +181,7 @@ impl<'a> Asked<'a> {
 
 async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool) -> Result<Reply> {
     let key = args.next()?;
+    let range = args.rest();
     let asked = Asked::parse(&mut args, by, reverse, all, false)?;
     let s = cx.scope()?;
     let slot = cx.look_up_members(&s, key).await?;
@@ -193,11 +197,23 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
         return Ok(Reply::Items(items.into()));
     }
     cx.light(members.saturating_mul(ROW))?;
-    let entries = zset::range(&s, slot.zset()?, &places, pick, cx.most_kept()).await?;
-    Ok(match asked.with_scores {
-        true => with_scores(entries),
-        false => Reply::bulks(entries.into_iter().map(|(member, _)| member)),
-    })
+    let read = zset::range(&s, slot.zset()?, &places, pick, cx.most_kept());
+    if let Some(ZsetRep::Listpack(_)) | None = slot.zset()? {
+        let entries = read.await?;
+        return Ok(match asked.with_scores {
+            true => with_scores(entries),
+            false => Reply::bulks(entries.into_iter().map(|(member, _)| member)),
+        });
+    }
+    let name = [b'z', by as u8, u8::from(reverse)];
+    let ranked = contents::Ranked { reverse: pick.reverse, with_scores: asked.with_scores };
+    let read = async {
+        let mut out = Packed::default();
+        read.await?.iter().for_each(|(member, score)| ranked.push(member, *score, &mut out));
+        Ok(Some(out))
+    };
+    let found = read_once(&s, &slot, (&name, range), read).await?;
+    Ok(Reply::Packed(ranked.shape(), found.unwrap_or_default()))
 }
 
 /// The number of members of a range; of few, a higher one.

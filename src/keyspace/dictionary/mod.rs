@@ -20,6 +20,5 @@ pub mod interner;
 pub(crate) mod known;
 pub(crate) mod leases;
 pub mod members;
-pub mod packed;
 pub mod resolve;
 pub(crate) mod unfolded;

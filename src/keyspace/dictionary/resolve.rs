@@ -6,9 +6,9 @@
 use super::ids::{FIRST_INTEGER, integer_text};
 use super::interner::Interner;
 use super::members::{self, entries, group};
-use super::packed::Packed;
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::root;
+use crate::keyspace::packed::Packed;
 use crate::store::{RangeOptions, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -95,9 +95,7 @@ impl Interner {
         while let Some((_, rest)) = ids.split_at_checked(out.len()).filter(|(_, rest)| !rest.is_empty()) {
             part.clear();
             resolve_some(tx, rest, PART, &mut part).await?;
-            while let Some(member) = part.take() {
-                out.push(Bytes::copy_from_slice(member));
-            }
+            out.extend(part.iter().map(Bytes::copy_from_slice));
         }
         Ok(out)
     }
@@ -140,11 +138,9 @@ async fn side_by_side(tx: &Tx, runs: &[Run<'_>], bytes: usize, out: &mut Packed)
         let mut members = Packed::default();
         run.read(tx, bytes, &mut members).await.map(|()| members)
     });
-    for (run, mut members) in runs.iter().zip(try_join_all(each).await?) {
+    for (run, members) in runs.iter().zip(try_join_all(each).await?) {
         let whole = members.len() == run.ids().len();
-        while let Some(member) = members.take() {
-            out.push(member);
-        }
+        members.iter().for_each(|member| out.push(member));
         if !whole {
             break;
         }

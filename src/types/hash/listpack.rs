@@ -6,6 +6,8 @@
 
 use super::Pair;
 use crate::error::{Result, StoreError};
+use crate::keyspace::packed::Packed;
+use crate::types::contents::Parts;
 use bytes::{BufMut, Bytes};
 use std::collections::HashMap;
 
@@ -48,6 +50,16 @@ pub(super) fn decode(raw: &[u8]) -> Result<Vec<Slices<'_>>> {
 pub(super) fn pairs(raw: &Bytes) -> Result<Vec<Pair>> {
     let pairs = decode(raw)?.into_iter();
     Ok(pairs.map(|(field, value)| [raw.slice_ref(field), raw.slice_ref(value)]).collect())
+}
+
+/// Adds these parts of the pairs of a payload to `out`.
+pub(super) fn copy(raw: &[u8], parts: Parts, out: &mut Packed) -> Result<()> {
+    let mut rest = raw;
+    while !rest.is_empty() {
+        let (field, value) = next(&mut rest).ok_or_else(corrupt)?;
+        parts.push(field, value, out);
+    }
+    Ok(())
 }
 
 /// The number of fields.

@@ -26,9 +26,11 @@ use crate::config::Settings;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{MAX_FIELD, Oid};
+use crate::keyspace::packed::Packed;
 use crate::keyspace::reads::get_many as get_rows;
 use crate::store::Read;
 use crate::types::Value;
+use crate::types::contents::Parts;
 use crate::types::dumped::Field;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
@@ -296,6 +298,20 @@ pub async fn all(s: &Scope<'_>, rep: Option<&HashRep>, with_values: bool, most: 
     Ok(pairs)
 }
 
+/// As [`all`], the parts that a reply has.
+pub async fn packed(s: &Scope<'_>, rep: Option<&HashRep>, parts: Parts, most: usize) -> Result<Packed> {
+    let mut out = Packed::default();
+    match rep {
+        None => {}
+        Some(HashRep::Listpack(raw)) => listpack::copy(raw, parts, &mut out)?,
+        Some(HashRep::Rows { oid, .. }) => {
+            let take = |[field, value]: Pair, _| parts.push(&field, &value, &mut out);
+            each(s, *oid, parts != Parts::Fields, most, take).await?;
+        }
+    }
+    Ok(out)
+}
+
 /// As [`all`] with values, each with its expiry.
 async fn all_fields(s: &Scope<'_>, rep: &HashRep, most: usize) -> Result<Vec<Field>> {
     let mut fields = Vec::new();
@@ -344,16 +360,17 @@ async fn each(
 /// What [`all_of_few`] has read.
 pub(crate) enum Few {
     /// All fields.
-    All(Vec<Pair>),
+    All(Packed),
     /// Some of many fields, which had so many bytes each, with their values.
     More(u64),
 }
 
-/// As [`all`], if that is a short read.
-pub(crate) async fn all_of_few(s: &Scope<'_>, rep: Option<&HashRep>, with_values: bool) -> Result<Few> {
+/// As [`packed`], if that is a short read.
+pub(crate) async fn all_of_few(s: &Scope<'_>, rep: Option<&HashRep>, parts: Parts) -> Result<Few> {
     let Some(HashRep::Rows { oid, .. }) = rep else {
-        return all(s, rep, with_values, usize::MAX).await.map(Few::All);
+        return packed(s, rep, parts, usize::MAX).await.map(Few::All);
     };
+    let with_values = parts != Parts::Fields;
     let (begin, end) = (s.db.fields_from(*oid, 0), s.db.fields_end(*oid));
     let page = rows::page(s.tx, s.db, (&begin, &end), (0, FEW)).await?;
     let is_short = |(_, _, held): &rows::Found| !with_values || matches!(held.content, Content::Inline(_));
@@ -363,15 +380,15 @@ pub(crate) async fn all_of_few(s: &Scope<'_>, rep: Option<&HashRep>, with_values
         return Ok(Few::More(bytes / (page.fields.len() as u64).max(1)));
     }
     object::count(s, *oid, Read::Serializable).await?;
-    let mut pairs = Vec::with_capacity(page.fields.len());
+    let mut out = Packed::default();
     for (_, field, held) in page.fields {
         if !held.is_alive(s)? {
             continue;
         }
         match held.content {
-            Content::Inline(value) if with_values => pairs.push([field, value]),
-            Content::Inline(_) | Content::Pieces { .. } => pairs.push([field, Bytes::new()]),
+            Content::Inline(value) => parts.push(&field, &value, &mut out),
+            Content::Pieces { .. } => parts.push(&field, &[], &mut out),
         }
     }
-    Ok(Few::All(pairs))
+    Ok(Few::All(out))
 }

@@ -5,8 +5,8 @@ use super::record::HashRep;
 use super::rows;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::packed::Packed;
 use crate::store::{Read, Tx};
 use crate::types::contents::{Contents, Opening, Parts, Span};
 use crate::types::object::{self, Slot};
@@ -48,11 +48,11 @@ pub(in crate::types) async fn read(
             return Err(StoreError::ReplyTooLarge(size).into());
         }
         n += 1;
-        if parts != Parts::Values {
-            out.push(&field);
-        }
-        if parts != Parts::Fields {
-            out.push(&rows::value(tx, db, oid, held).await?);
+        match parts {
+            Parts::Fields => out.push(&field),
+            Parts::Pairs | Parts::Values => {
+                parts.push(&field, &rows::value(tx, db, oid, held).await?, out);
+            }
         }
     }
     Ok((n, page.next))

@@ -5,7 +5,9 @@
 //! ```
 
 use crate::error::{Result, StoreError};
+use crate::keyspace::packed::Packed;
 use bytes::{BufMut, Bytes};
+use std::ops::Range;
 
 /// Most bytes in a record: each change writes all of them.
 pub(super) const MAX_BYTES: usize = 4 << 10;
@@ -32,6 +34,19 @@ pub(super) fn decode(raw: &Bytes) -> Result<Vec<Bytes>> {
         elements.push(raw.slice_ref(next(&mut rest).ok_or_else(corrupt)?));
     }
     Ok(elements)
+}
+
+/// The elements at some indices.
+pub(super) fn copied(raw: &[u8], range: Range<u64>) -> Result<Packed> {
+    let (mut rest, mut index, mut out) = (raw, 0, Packed::default());
+    while !rest.is_empty() && index < range.end {
+        let element = next(&mut rest).ok_or_else(corrupt)?;
+        if range.contains(&index) {
+            out.push(element);
+        }
+        index += 1;
+    }
+    Ok(out)
 }
 
 /// The number of elements.
@@ -66,6 +81,7 @@ mod tests {
             let raw = encode(&all);
             prop_assert_eq!(decode(&raw).unwrap(), all.clone());
             prop_assert_eq!(len(&raw).unwrap(), all.len() as u64);
+            prop_assert!(copied(&raw, 3..7).unwrap().iter().eq(all.iter().skip(3).take(4)));
             prop_assert_eq!(raw.len(), all.iter().map(|element| size(element)).sum::<usize>());
             for cut in 1..raw.len() {
                 let some = decode(&raw.slice(..cut));

@@ -25,6 +25,7 @@ use crate::env::free;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::Oid;
+use crate::keyspace::packed::Packed;
 use crate::types::Value;
 use crate::types::object::{self, Slot};
 use bytes::Bytes;
@@ -296,14 +297,14 @@ impl Walk {
 }
 
 /// The elements that a pair of numbers names, as LRANGE does. Fails if they have more than `most` bytes.
-pub async fn range(
-    s: &Scope<'_>,
-    rep: Option<&ListRep>,
-    numbers: (i64, i64),
-    most: usize,
-) -> Result<Vec<Bytes>> {
-    let Some(rep) = rep else { return Ok(Vec::new()) };
-    slice(s, rep, indices(numbers, len(Some(rep))?), most).await
+pub async fn range(s: &Scope<'_>, rep: Option<&ListRep>, numbers: (i64, i64), most: usize) -> Result<Packed> {
+    let Some(rep) = rep else { return Ok(Packed::default()) };
+    let range = indices(numbers, len(Some(rep))?);
+    match rep {
+        ListRep::Listpack(raw) => listpack::copied(raw, range),
+        ListRep::Rows { extent, .. } if extent.long == 0 => rows::copied(s, extent, range, most).await,
+        ListRep::Rows { .. } => Ok(slice(s, rep, range, most).await?.iter().collect()),
+    }
 }
 
 /// The elements at some indices. Fails if they have more than `most` bytes.

@@ -14,10 +14,12 @@
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{ElementRow, Oid, Prefix};
+use crate::keyspace::packed::Packed;
 use crate::store::{RangeOptions, Read, Tx, prefix_end};
 use crate::types::pieces;
 use crate::types::string::{INLINE_MAX, PIECE};
 use bytes::{BufMut, Bytes};
+use std::ops::Range;
 use tokio::task::coop::consume_budget;
 
 const INLINE: u8 = 0;
@@ -295,4 +297,29 @@ pub(super) async fn page_between(
         }
     };
     Ok(Page { elements: page.pairs.iter().map(element).collect::<Result<_>>()?, more: page.more })
+}
+
+/// The elements at some indices of a list that has none in pieces. Fails if they have more than `most` bytes.
+pub(super) async fn copied(s: &Scope<'_>, extent: &Extent, range: Range<u64>, most: usize) -> Result<Packed> {
+    let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+    let row = |index: u64| s.db.element(extent.oid, extent.at(index));
+    let (mut out, mut is_sound) = (Packed::default(), true);
+    loop {
+        let (begin, end) = (row(range.start + out.len() as u64), row(range.end));
+        let mut one = |_: &[u8], raw: &[u8]| match raw.split_first() {
+            Some((&INLINE, element)) => out.push(element),
+            Some(_) | None => is_sound = false,
+        };
+        let more = s.tx.visit(&begin, &end, opts, &mut one).await?;
+        if out.size() > most {
+            return Err(StoreError::ReplyTooLarge(out.size()).into());
+        }
+        if !more || !is_sound {
+            break;
+        }
+    }
+    if is_sound && out.len() as u64 == range.end - range.start {
+        return Ok(out);
+    }
+    Err(StoreError::Corrupt("a list lacks elements".into()).into())
 }

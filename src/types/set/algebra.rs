@@ -19,9 +19,9 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::ids::integer_id;
 use crate::keyspace::dictionary::interner::Known;
-use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::dictionary::resolve::resolve_some;
 use crate::keyspace::keys::Oid;
+use crate::keyspace::packed::Packed;
 use crate::store::Read;
 use crate::types::Value;
 use crate::types::object::{self, Slot};
@@ -87,9 +87,7 @@ impl Found {
             if held > bytes {
                 return Err(StoreError::ReplyTooLarge(held).into());
             }
-            while let Some(member) = some.take() {
-                members.push(Bytes::copy_from_slice(member));
-            }
+            members.extend(some.iter().map(Bytes::copy_from_slice));
         }
         members.append(&mut self.raw);
         Ok(members)

@@ -29,9 +29,9 @@ use crate::env::Rng;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::dictionary::hints::Weights;
-use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::dictionary::resolve::resolve_some;
 use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::packed::Packed;
 use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, key_after};
 use crate::types::object::{self, Slot};
@@ -108,9 +108,7 @@ impl Drawn {
             resolve_some(s.tx, rest, (bytes - held + 1).min(rows::PAGE), &mut some).await?;
             held += some.size();
             rest = rest.get(some.len()..).unwrap_or_default();
-            while let Some(member) = some.take() {
-                members.push(Bytes::copy_from_slice(member));
-            }
+            members.extend(some.iter().map(Bytes::copy_from_slice));
         }
         if held > bytes { Err(StoreError::ReplyTooLarge(held).into()) } else { Ok(members) }
     }

@@ -11,8 +11,8 @@
 //! one read version, which is requested once.
 
 use crate::error::{ReplyError, Result};
-use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::dictionary::resolve::resolve_some;
+use crate::keyspace::packed::Packed;
 use crate::keyspace::sending::SendingGuard;
 use crate::store::{Store, Version};
 use bytes::Bytes;

@@ -4,8 +4,8 @@ use super::rows::{self, PAGE};
 use super::{Pick, Places, ZsetRep, skipped};
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
-use crate::keyspace::dictionary::packed::Packed;
 use crate::keyspace::keys::{Oid, Prefix};
+use crate::keyspace::packed::Packed;
 use crate::store::{RangeOptions, Read, Tx, key_after};
 use crate::types::contents::{Contents, Opening, Ranked, Span};
 use crate::types::object::{self, Slot};
@@ -65,10 +65,7 @@ pub(in crate::types) async fn read(
     let opts = RangeOptions { limit, bytes: bytes.min(PAGE), reverse: ranked.reverse };
     let page = rows::page(tx, db, range, opts, Read::Snapshot).await?;
     for (member, score) in &page.entries {
-        out.push(member);
-        if ranked.with_scores {
-            out.push(&score.number().to_le_bytes());
-        }
+        ranked.push(member, *score, out);
         if out.size() > most {
             return Err(StoreError::ReplyTooLarge(out.size()).into());
         }

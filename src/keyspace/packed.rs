@@ -1,4 +1,4 @@
-//! Many strings in one allocation, read once from the first to the last.
+//! Many strings in two allocations.
 
 /// See the module.
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -6,8 +6,6 @@ pub struct Packed {
     bytes: Vec<u8>,
     /// The end of each string in `bytes`.
     ends: Vec<usize>,
-    /// The number of strings taken.
-    taken: usize,
 }
 
 impl Packed {
@@ -17,7 +15,7 @@ impl Packed {
         self.ends.push(self.bytes.len());
     }
 
-    /// The number of strings, taken or not.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
@@ -32,17 +30,21 @@ impl Packed {
         self.bytes.len()
     }
 
-    /// All strings, taken or not.
+    /// Bytes of memory, about.
+    pub(crate) fn held(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
+    }
+
+    /// All strings.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).filter_map(|(start, end)| self.bytes.get(start..*end))
     }
 
-    /// The next string.
-    pub fn take(&mut self) -> Option<&[u8]> {
-        let end = *self.ends.get(self.taken)?;
-        let start = self.taken.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end);
-        self.taken += 1;
+    /// The string at `index`.
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        let start = index.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end);
         self.bytes.get(start..end)
     }
 
@@ -50,7 +52,14 @@ impl Packed {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
-        self.taken = 0;
+    }
+}
+
+impl<S: AsRef<[u8]>> FromIterator<S> for Packed {
+    fn from_iter<I: IntoIterator<Item = S>>(strings: I) -> Self {
+        let mut packed = Packed::default();
+        strings.into_iter().for_each(|string| packed.push(string.as_ref()));
+        packed
     }
 }
 
@@ -66,12 +75,12 @@ mod tests {
             strings.iter().for_each(|s| packed.push(s));
             assert_eq!((packed.len(), packed.size()), (4, 5));
             assert!(packed.iter().eq(strings));
-            for s in strings {
-                assert_eq!(packed.take(), Some(s));
+            for (n, s) in strings.into_iter().enumerate() {
+                assert_eq!(packed.get(n), Some(s));
             }
-            assert_eq!(packed.take(), None);
+            assert_eq!(packed.get(4), None);
             packed.clear();
-            assert!(packed.is_empty() && packed.take().is_none());
+            assert!(packed.is_empty() && packed.get(0).is_none());
         }
     }
 }

@@ -1,0 +1,156 @@
+//! What commands return of objects in rows, read once for each version of them: see [`ContentsCache`].
+//!
+//! [`ContentsCache`]: crate::keyspace::contents_cache::ContentsCache
+
+use crate::error::Result;
+use crate::keyspace::Scope;
+use crate::keyspace::contents_cache::Asked;
+use crate::keyspace::packed::Packed;
+use crate::store::Read;
+use crate::types::object::{self, Slot};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What `read` returns of the value of `slot`, or returned before. It must depend on nothing but the value, `name` and
+/// `args`. None if it returns that: nothing is kept then. With a conflict on every change of the value.
+pub(super) async fn read_once(
+    s: &Scope<'_>,
+    slot: &Slot,
+    (name, args): (&[u8], &[Bytes]),
+    read: impl Future<Output = Result<Option<Packed>>>,
+) -> Result<Option<Arc<Packed>>> {
+    let asked = asked(s, slot, name, args).await?;
+    if let Some(found) = asked.as_ref().and_then(|asked| s.space.contents.find(asked)) {
+        return Ok(Some(found));
+    }
+    let Some(found) = read.await? else { return Ok(None) };
+    let found = Arc::new(found);
+    if let Some(asked) = asked {
+        s.space.contents.learn(asked, &found);
+    }
+    Ok(Some(found))
+}
+
+/// None for a value that has no rows, or of which this version may yet come to have other contents.
+async fn asked(s: &Scope<'_>, slot: &Slot, name: &[u8], args: &[Bytes]) -> Result<Option<Asked>> {
+    let Some(value) = slot.record().map(|record| &record.value) else { return Ok(None) };
+    let Some(oid) = value.oid().filter(|_| value.due().is_none()) else { return Ok(None) };
+    // N comes back if this transaction fails; revisions do not.
+    if value.counter().is_some() && s.tx.is_write() {
+        return Ok(None);
+    }
+    let Some(version) = object::version(s, slot, Read::Serializable).await? else { return Ok(None) };
+    let mut command = name.to_vec();
+    for arg in args {
+        command.extend_from_slice(&(arg.len() as u64).to_le_bytes());
+        command.extend_from_slice(arg);
+    }
+    let generation = s.tx.generation().await?;
+    Ok(Some(Asked { oid, version, generation, command }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::registry::table;
+    use crate::config::ConfigStore;
+    use crate::env::{Clock, Env};
+    use crate::error::StoreError;
+    use crate::keyspace::keys::Prefix;
+    use crate::server::Server;
+    use crate::store::local::{Local, LocalOptions};
+    use crate::store::{Fsync, Store, Tx};
+    use crate::types::contents::Parts;
+    use crate::types::hash::{self, Limits};
+
+    const KEY: Bytes = Bytes::from_static(b"k");
+    const LIMITS: Limits = Limits { fields: 0, length: 0 };
+
+    struct World {
+        server: Arc<Server>,
+        db: Prefix,
+        _dir: tempfile::TempDir,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let options = LocalOptions { fsync: Fsync::No, ..LocalOptions::new(Clock::System) };
+            let store = Store::Local(Local::open(dir.path(), options).unwrap());
+            let env = Env::seeded(1_700_000_000_000, 42);
+            let server = Server::open(table(), store, env, ConfigStore::default()).await.unwrap();
+            let catalog = server.space.catalog.load(&server.store.begin()).await.unwrap();
+            World { db: catalog.place(0).unwrap().prefix, server: server.into(), _dir: dir }
+        }
+
+        async fn set(&self, tx: &Tx, value: &'static str) {
+            let s = self.server.space.scope(tx, self.db);
+            let mut slot = object::open_members(&s, &KEY).await.unwrap();
+            let pairs = [["f".into(), value.into()]];
+            hash::set(&s, &mut slot, LIMITS, &pairs).await.unwrap();
+        }
+
+        /// The values, whether they had to be read, and the version.
+        async fn values(&self, tx: &Tx) -> (Vec<String>, bool, (u64, i128)) {
+            let s = self.server.space.scope(tx, self.db);
+            let slot = object::open_members(&s, &KEY).await.unwrap();
+            let mut is_read = false;
+            let read = async {
+                is_read = true;
+                hash::packed(&s, slot.hash()?, Parts::Values, usize::MAX).await.map(Some)
+            };
+            let found = read_once(&s, &slot, (b"hvals", &[]), read).await.unwrap().unwrap();
+            let values = found.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect();
+            (values, is_read, object::version(&s, &slot, Read::Snapshot).await.unwrap().unwrap())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_version_is_read_once() {
+        let w = World::new().await;
+        for value in ["1", "2", "3"] {
+            let tx = w.server.store.begin();
+            w.set(&tx, value).await;
+            tx.commit().await.unwrap();
+            for reads in [true, false, false] {
+                let (values, is_read, _) = w.values(&w.server.store.begin()).await;
+                assert_eq!((values, is_read), (vec![value.to_owned()], reads));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_a_failed_transaction_read_is_not_kept() {
+        let w = World::new().await;
+        let tx = w.server.store.begin();
+        w.set(&tx, "before").await;
+        tx.commit().await.unwrap();
+        let failed = w.server.store.begin();
+        w.set(&failed, "never").await;
+        let (values, _, of_failed) = w.values(&failed).await;
+        assert_eq!(values, ["never"]);
+        drop(failed);
+        let tx = w.server.store.begin();
+        w.set(&tx, "after").await;
+        tx.commit().await.unwrap();
+        let (values, _, version) = w.values(&w.server.store.begin()).await;
+        assert_eq!(version, of_failed, "a version that had other contents");
+        assert_eq!(values, ["after"]);
+    }
+
+    #[tokio::test]
+    async fn what_was_not_read_again_conflicts_all_the_same() {
+        let w = World::new().await;
+        let tx = w.server.store.begin();
+        w.set(&tx, "before").await;
+        tx.commit().await.unwrap();
+        w.values(&w.server.store.begin()).await;
+        let reader = w.server.store.begin();
+        assert!(!w.values(&reader).await.1);
+        let writer = w.server.store.begin();
+        w.set(&writer, "after").await;
+        writer.commit().await.unwrap();
+        reader.set(b"elsewhere", b"").unwrap();
+        assert_eq!(reader.commit().await, Err(StoreError::Conflict));
+    }
+}
