@@ -30,6 +30,7 @@ KEYS = ["-t", "set", "-r", "100000", "-n", "200000", "-P", "16"]
 MEMBERS = ["-t", "sadd", "-r", "100000", "-n", "200000", "-P", "16"]
 FIELDS = ["-t", "hset", "-r", "100000", "-n", "200000", "-P", "16"]
 ELEMENTS = ["-t", "lpush", "-n", "1000000", "-P", "16"]
+HASH = ["-n", "1", "hset", "hash", *[word for n in range(100) for word in (f"field:{n}", f"value:{n}")]]
 BOARD = ["-r", "100000", "-n", "300000", "-P", "16", "zadd", "board", "__rand_int__", "player:__rand_int__"]
 CASES = [
     ("PING", ["-t", "ping_mbulk"], None),
@@ -49,6 +50,7 @@ CASES = [
     ("RPOPLPUSH", ["rpoplpush", "mylist", "mylist"], ELEMENTS),
     ("LRANGE_100", ["-t", "lrange_100"], None),
     ("LRANGE_600", ["-t", "lrange_600"], None),
+    ("HGETALL of 100 fields", ["hgetall", "hash"], HASH),
     ("ZADD", ["-r", "100000", "zadd", "board", "__rand_int__", "player:__rand_int__"], BOARD),
     ("ZINCRBY", ["-r", "100000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
     ("ZSCORE", ["-r", "100000", "zscore", "board", "player:__rand_int__"], BOARD),

@@ -68,7 +68,7 @@ async fn a_large_value_is_built_in_pieces() {
 }
 
 async fn commits(rig: &mut Rig) -> usize {
-    let Reply::Verbatim(info) = rig.line("info tern").await else { panic!("no INFO") };
+    let Reply::Verbatim(info, _) = rig.line("info tern").await else { panic!("no INFO") };
     let info = String::from_utf8_lossy(&info).into_owned();
     info.lines().find_map(|line| line.strip_prefix("store_commits:")).unwrap().parse().unwrap()
 }

@@ -94,7 +94,7 @@ async fn server_commands_are_answered_without_the_store() {
             assert!(!matches!(reply, Reply::Error(_)), "{line}: {reply:?}");
             assert!(since.elapsed() < Duration::from_millis(PATIENCE * 10), "{line}: {:?}", since.elapsed());
         }
-        let Reply::Verbatim(info) = c.line(0, "INFO").await else { panic!("no text") };
+        let Reply::Verbatim(info, _) = c.line(0, "INFO").await else { panic!("no text") };
         let info = String::from_utf8_lossy(&info).into_owned();
         assert!(info.contains("uptime_in_seconds:") && !info.contains("db0:"), "{info}");
         for line in ["DBSIZE", "GET k"] {
@@ -103,7 +103,7 @@ async fn server_commands_are_answered_without_the_store() {
         }
         c.faulty.set_outage(Outage::None);
     }
-    let Reply::Verbatim(info) = c.line(0, "INFO keyspace").await else { panic!("no text") };
+    let Reply::Verbatim(info, _) = c.line(0, "INFO keyspace").await else { panic!("no text") };
     assert!(String::from_utf8_lossy(&info).contains("db0:keys=1"));
     c.assert_sound().await;
 }
@@ -126,7 +126,7 @@ async fn server_commands_show_no_stale_database_after_an_outage() {
         let (reply, ()) = tokio::join!(c.line(0, line), back);
         match (n, &reply) {
             (0, Reply::Error(e)) => assert!(e.0.starts_with("ERR the store is unavailable"), "{e:?}"),
-            (1, Reply::Verbatim(text)) => {
+            (1, Reply::Verbatim(text, _)) => {
                 let text = String::from_utf8_lossy(text);
                 assert!(!text.contains("db0:"), "{text}");
             }

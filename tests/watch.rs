@@ -221,7 +221,7 @@ async fn ghosts_are_invisible() {
         c.assert_sound().await;
     }
     let _other = watch(&c, 0, "other").await;
-    let Reply::Verbatim(info) = c.line(0, "INFO keyspace").await else { panic!() };
+    let Reply::Verbatim(info, _) = c.line(0, "INFO keyspace").await else { panic!() };
     let info = String::from_utf8_lossy(&info).into_owned();
     assert!(info.contains("db0:keys=1,expires=0"), "{info}");
     let Reply::Array(page) = c.line(0, "SCAN 0").await else { panic!() };

@@ -229,8 +229,10 @@ impl Encoder {
             Reply::Error(e) => line(out, b'-', e.0.as_bytes()),
             Reply::Int(n) => line(out, b':', itoa::Buffer::new().format(n).as_bytes()),
             Reply::Bulk(bytes) => return self.string(out, b'$', b"", bytes),
-            Reply::Verbatim(bytes) if resp3 => return self.string(out, b'=', b"txt:", bytes),
-            Reply::Verbatim(bytes) => return self.string(out, b'$', b"", bytes),
+            Reply::Verbatim(bytes, [a, b, c]) if resp3 => {
+                return self.string(out, b'=', &[a, b, c, b':'], bytes);
+            }
+            Reply::Verbatim(bytes, _) => return self.string(out, b'$', b"", bytes),
             Reply::Nil | Reply::NilArray if resp3 => out.extend_from_slice(b"_\r\n"),
             Reply::Nil => out.extend_from_slice(b"$-1\r\n"),
             Reply::NilArray => out.extend_from_slice(b"*-1\r\n"),
@@ -395,7 +397,8 @@ mod tests {
             (Reply::Double(1.5), "$3\r\n1.5\r\n", ",1.5\r\n"),
             (Reply::Bool(true), ":1\r\n", "#t\r\n"),
             (Reply::Bool(false), ":0\r\n", "#f\r\n"),
-            (Reply::Verbatim("ab".into()), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
+            (Reply::Verbatim("ab".into(), *b"mkd"), "$2\r\nab\r\n", "=6\r\nmkd:ab\r\n"),
+            (Reply::verbatim("ab"), "$2\r\nab\r\n", "=6\r\ntxt:ab\r\n"),
             (Reply::Array(vec![]), "*0\r\n", "*0\r\n"),
             (
                 Reply::Packed(Shape::Single, packed(&["a", "", "b"]).into()),

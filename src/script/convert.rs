@@ -76,13 +76,13 @@ fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value> {
         Reply::Double(number) => text(doubles::text(number).as_bytes()),
         Reply::Bool(yes) if resp3 => Ok(Value::Boolean(yes)),
         Reply::Bool(yes) => Ok(Value::Number(f64::from(u8::from(yes)))),
-        Reply::Verbatim(bytes) if resp3 => {
+        Reply::Verbatim(bytes, format) if resp3 => {
             let verbatim = lua.create_table()?;
             verbatim.raw_set("string", text(&bytes)?)?;
-            verbatim.raw_set("format", "txt")?;
+            verbatim.raw_set("format", text(&format)?)?;
             field(lua, "verbatim_string", Value::Table(verbatim))
         }
-        Reply::Verbatim(bytes) => text(&bytes),
+        Reply::Verbatim(bytes, _) => text(&bytes),
         Reply::BigNumber(digits) if resp3 => field(lua, "big_number", text(digits.as_bytes())?),
         Reply::BigNumber(digits) => text(digits.as_bytes()),
         // Scripts see no attributes.
@@ -195,10 +195,13 @@ impl<'a> Returned<'a> {
             return Ok(Reply::BigNumber(line(&text).into()));
         }
         if let Value::Table(verbatim) = get("verbatim_string")
-            && let (Ok(Value::String(_)), Ok(Value::String(text))) =
+            && let (Ok(Value::String(format)), Ok(Value::String(text))) =
                 (verbatim.raw_get("format"), verbatim.raw_get("string"))
         {
-            return Ok(Reply::Verbatim(bytes(&text)));
+            // As in Redis: its first bytes, and spaces if it is shorter.
+            let format: Vec<u8> = format.as_bytes().iter().copied().take_while(|byte| *byte != 0).collect();
+            let letter = |n: usize| format.get(n).copied().unwrap_or(b' ');
+            return Ok(Reply::Verbatim(bytes(&text), [letter(0), letter(1), letter(2)]));
         }
         if let Value::Table(map) = get("map") {
             let pairs = map.pairs::<Value, Value>().filter_map(Result::ok);

@@ -13,6 +13,9 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// The format of plain text.
+pub(super) const TXT: [u8; 3] = *b"txt";
+
 /// A reply. If RESP2 and RESP3 differ, the variant states the meaning and the encoder chooses the form.
 /// Small, because it is moved a dozen times on its way to the socket: what is rare and large is boxed.
 #[derive(Debug, Clone, PartialEq)]
@@ -59,8 +62,8 @@ pub enum Reply {
     Double(f64),
     /// A boolean: 0/1 in RESP2, `#` in RESP3.
     Bool(bool),
-    /// Text: a bulk string in RESP2, `=txt:` in RESP3.
-    Verbatim(Bytes),
+    /// Text in a format of three letters: a bulk string in RESP2, `=txt:` in RESP3.
+    Verbatim(Bytes, [u8; 3]),
     /// An out-of-band message: an array in RESP2, `>` in RESP3.
     Push(Vec<Reply>),
     /// Like `Push`, shared by many receivers.
@@ -85,6 +88,10 @@ impl Reply {
     /// A bulk string from owned text.
     pub fn text(text: impl Into<String>) -> Self {
         Reply::Bulk(Bytes::from(text.into()))
+    }
+    /// Text without a format.
+    pub(crate) fn verbatim(text: impl Into<Bytes>) -> Self {
+        Reply::Verbatim(text.into(), TXT)
     }
     /// A bulk string, or nil.
     pub(crate) fn bulk_or_nil(value: Option<Bytes>) -> Self {
@@ -118,7 +125,7 @@ impl Reply {
     /// Approximate bytes that the reply holds or is going to send: for output limits and batch sizes.
     pub fn weight(&self) -> usize {
         match self {
-            Reply::Bulk(b) | Reply::Verbatim(b) => b.len() + 16,
+            Reply::Bulk(b) | Reply::Verbatim(b, _) => b.len() + 16,
             Reply::Simple(s) => s.len() + 3,
             Reply::Error(e) => e.0.len() + 3,
             Reply::Array(a) | Reply::Set(a) | Reply::Push(a) | Reply::Several(a) => {

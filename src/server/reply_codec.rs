@@ -6,12 +6,12 @@
 //! value: 00 Ok             01 Simple len utf8    02 Error len utf8    03 Int i64          04 Bulk len bytes
 //!        05 Nil            06 NilArray           07 Array n value*    08 Set n value*     09 Map n (value value)*
 //!        0a Double bits    0b Bool u8            0c Verbatim len b.   0d Push n value*    0e None
-//!        0f Pairs n (value value)*
+//!        0f Pairs n (value value)*                  10 Verbatim len bytes, format: three bytes (0c: txt)
 //! ```
 //! The first byte is the format's version; lengths and numbers of elements are u32, all numbers little-endian. Tags are never
 //! reused.
 
-use super::reply::{Drawn, Reply, Shape};
+use super::reply::{Drawn, Reply, Shape, TXT};
 use crate::error::ReplyError;
 use bytes::{Buf, BufMut, Bytes};
 
@@ -72,7 +72,11 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
             out.put_u64_le(d.to_bits());
         }
         Reply::Bool(b) => out.put_slice(&[11, u8::from(*b)]),
-        Reply::Verbatim(b) => put_bytes(out, 12, b),
+        Reply::Verbatim(b, TXT) => put_bytes(out, 12, b),
+        Reply::Verbatim(b, format) => {
+            put_bytes(out, 16, b);
+            out.put_slice(format);
+        }
         Reply::Push(items) => put_items(out, 13, items)?,
         Reply::None => out.put_u8(14),
     }
@@ -144,10 +148,16 @@ fn value(raw: &mut Bytes, depth: usize) -> Option<Reply> {
             1 => true,
             _ => return None,
         }),
-        12 => Reply::Verbatim(bytes(raw)?),
+        12 => Reply::Verbatim(bytes(raw)?, TXT),
         13 => Reply::Push(items(raw, depth, value)?),
         14 => Reply::None,
         15 => Reply::Pairs(items(raw, depth, pair)?),
+        16 => {
+            let text = bytes(raw)?;
+            let format = *raw.first_chunk()?;
+            raw.advance(format.len());
+            Reply::Verbatim(text, format)
+        }
         _ => return None,
     })
 }
@@ -195,7 +205,8 @@ mod tests {
             ".{0,20}".prop_map(|s| Reply::Error(ReplyError(s.into()))),
             any::<i64>().prop_map(Reply::Int),
             any_bytes().prop_map(Reply::Bulk),
-            any_bytes().prop_map(Reply::Verbatim),
+            (any_bytes(), prop_oneof![Just(TXT), any::<[u8; 3]>()])
+                .prop_map(|(text, format)| Reply::Verbatim(text, format)),
             any::<bool>().prop_map(Reply::Bool),
             any::<f64>().prop_filter("NaN is not equal to itself", |d| !d.is_nan()).prop_map(Reply::Double),
         ];

@@ -221,7 +221,7 @@ const CLIENT_INFO: Command = Command::new(
 
 async fn info(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
     let line = line(cx, &cx.client.handle);
-    Ok(Reply::Verbatim(Bytes::from(line)))
+    Ok(Reply::verbatim(line))
 }
 
 fn line(cx: &Cx<'_>, client: &ClientHandle) -> String {
@@ -263,7 +263,7 @@ async fn list(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         lines += &line(cx, &client);
         pace.spend(LINE).await;
     }
-    Ok(Reply::Verbatim(Bytes::from(lines)))
+    Ok(Reply::verbatim(lines))
 }
 
 /// One or more ids, to the end. Ids start at 1.

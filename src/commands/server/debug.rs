@@ -12,7 +12,6 @@ use crate::spec::words::parse_i64;
 use crate::spec::{Flags, Group, Row};
 use crate::store::Read;
 use crate::types::object;
-use bytes::Bytes;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -135,7 +134,7 @@ fn sample(kind: &[u8], protocol: Protocol) -> Result<Reply> {
             let push = Reply::Push(vec![text("server-cpu-usage"), Reply::Int(42)]);
             Reply::Several(vec![push, text("Some real reply following the push reply")])
         }
-        b"verbatim" => Reply::Verbatim(Bytes::from_static(b"This is a verbatim\nstring")),
+        b"verbatim" => Reply::verbatim("This is a verbatim\nstring"),
         b"true" => Reply::Bool(true),
         b"false" => Reply::Bool(false),
         b"bignum" => Reply::BigNumber("1234567999999999999999999999999999999".into()),

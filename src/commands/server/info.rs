@@ -89,7 +89,7 @@ async fn info(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
             _ => sections::modules(&mut out),
         }
     }
-    Ok(Reply::Verbatim(out.into()))
+    Ok(Reply::verbatim(out))
 }
 
 /// Takes a sample for the rates. Called several times a second by the server, and by INFO itself.

@@ -10,7 +10,6 @@ use crate::spec::{Flags, Group, Row};
 use crate::telemetry::counters::CommandStats;
 use crate::telemetry::spikes::{Sample, Series};
 use crate::{handler, help};
-use bytes::Bytes;
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -144,7 +143,7 @@ async fn graph(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         let event = quoted(event);
         return Err(ReplyError::of(format!("ERR No samples available for event '{event}'")).into());
     };
-    Ok(Reply::Verbatim(draw(name, &series, cx.now / 1000).into()))
+    Ok(Reply::verbatim(draw(name, &series, cx.now / 1000)))
 }
 
 /// One column per sample, the latest on the right; below it, read downwards, how long ago it was.
@@ -203,7 +202,7 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
             }
             _ => "No event has exceeded latency-monitor-threshold since the last reset.\n",
         };
-        return Ok(Reply::Verbatim(Bytes::from_static(text.as_bytes())));
+        return Ok(Reply::verbatim(text));
     }
     let mut out = format!("Events that took longer than {} ms:\n", config.latency_monitor_threshold);
     for (event, series) in events {
@@ -217,7 +216,7 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
             advice(event)
         );
     }
-    Ok(Reply::Verbatim(out.into()))
+    Ok(Reply::verbatim(out))
 }
 
 fn advice(event: &str) -> &'static str {

@@ -36,7 +36,7 @@ async fn lolwut(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     (0..numbers.min(args.len())).try_for_each(|_| args.int().map(drop))?;
     let own = env!("CARGO_PKG_VERSION");
     let text = format!("{}\nTern ver. {own}, answers as Redis ver. {REDIS_VERSION}\n", picture(cx.rng));
-    Ok(Reply::Verbatim(text.into()))
+    Ok(Reply::verbatim(text))
 }
 
 fn picture(rng: &mut Rng) -> String {

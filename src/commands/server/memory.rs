@@ -10,7 +10,6 @@ use crate::store::Read;
 use crate::telemetry::process;
 use crate::types::object;
 use crate::{handler, help};
-use bytes::Bytes;
 
 const OF_KEY: &[KeySpec] =
     &[KeySpec { flags: &["RO"], begin: 2, find: FindKeys::Range { last: 0, step: 1 } }];
@@ -43,7 +42,7 @@ async fn doctor(cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
         "Values are in the store ({} bytes on disk); memory holds caches: {} bytes resident, {} of them in the store.\n",
         store.disk_bytes, process.rss, store.memory_bytes
     );
-    Ok(Reply::Verbatim(text.into()))
+    Ok(Reply::verbatim(text))
 }
 
 const MEMORY_MALLOC_STATS: Command = Command::new(
@@ -54,7 +53,7 @@ const MEMORY_MALLOC_STATS: Command = Command::new(
 );
 
 async fn malloc_stats(_cx: &mut Cx<'_>, _args: Args<'_>) -> Result<Reply> {
-    Ok(Reply::Verbatim(Bytes::from_static(b"Stats not supported for the current allocator")))
+    Ok(Reply::verbatim("Stats not supported for the current allocator"))
 }
 
 const MEMORY_PURGE: Command = Command::new(

@@ -66,6 +66,7 @@ impl Answer {
             Reply::Double(score) => Answer::Score(whole(*score)),
             Reply::Pairs(pairs) => Answer::scored(pairs.iter().map(scored).collect()),
             Reply::Array(items) => Answer::All(items.iter().map(Answer::of).collect()),
+            Reply::Packed(shape, strings) => Answer::of(&Reply::unpacked(*shape, strings)),
             // More members than any set has that is listed completely.
             Reply::Members(_) => Answer::Text("a stream of members".into()),
             other => panic!("a reply that the model does not know: {other:?}"),
