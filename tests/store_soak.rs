@@ -84,6 +84,11 @@ async fn read_all(tx: &Tx, reverse: bool) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>
         }
     }
     rows.sort();
+    // What is read ahead for one reader must not be told to another one that reads another version.
+    for (key, value) in rows.iter().step_by(3) {
+        let found = tx.get_ahead(key, if reverse { &[0] } else { &[0xff] }).await?;
+        assert_eq!(found.as_deref(), Some(&value[..]), "{key:?}");
+    }
     Ok(rows)
 }
 

@@ -311,12 +311,22 @@ impl Tx {
     /// The value under `key`.
     pub async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         if let Tx::Local(t) = self
-            && let Some(found) = t.get_at_once(key, read)
+            && let Some(found) = t.get_at_once(key, read, None)
         {
             return found;
         }
         // Boxed: a command's future has room for each of its reads, and is copied when it begins.
         Box::pin(self.get_later(key, read)).await
+    }
+    /// A snapshot [`Tx::get`], one of many by which the rows from `key` to `end`, in either direction, will be read one
+    /// after the other: the embedded engine reads some of the next ones at once.
+    pub async fn get_ahead(&self, key: &[u8], end: &[u8]) -> StoreResult<Option<Bytes>> {
+        if let Tx::Local(t) = self
+            && let Some(found) = t.get_at_once(key, Read::Snapshot, Some(end))
+        {
+            return found;
+        }
+        Box::pin(self.get_later(key, Read::Snapshot)).await
     }
     async fn get_later(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
         each!(self, t => t.get(key, read).await)

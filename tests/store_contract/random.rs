@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Included};
 use tern::env::Rng;
 use tern::error::{StoreError, StoreResult};
 use tern::store::faulty::{FaultRates, Faulty};
-use tern::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
+use tern::store::{Pairs, RangeOptions, Read, Store, Tx, Version, key_after};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -17,6 +17,7 @@ type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 #[derive(Debug, Clone)]
 enum Op {
     Get(Vec<u8>, Read, Option<Vec<u8>>),
+    Ahead(Vec<u8>, Vec<u8>, Read, Option<Vec<u8>>),
     Range(Vec<u8>, Vec<u8>, RangeOptions, Read, Rows, bool),
     Set(Vec<u8>, Vec<u8>),
     Clear(Vec<u8>),
@@ -39,7 +40,8 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
 
 fn op(rng: &mut Rng, read: Read) -> Op {
     match rng.below(12) {
-        0..3 => Op::Get(key(rng), read, None),
+        0..2 => Op::Get(key(rng), read, None),
+        2 => Op::Ahead(key(rng), key(rng), read, None),
         3..5 => {
             let options = RangeOptions {
                 limit: [0, 1, 3][rng.below(3) as usize],
@@ -60,6 +62,12 @@ fn op(rng: &mut Rng, read: Read) -> Op {
 async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
     match op {
         Op::Get(key, read, seen) => *seen = tx.get(key, *read).await?.map(|v| v.to_vec()),
+        Op::Ahead(key, end, read, seen) => {
+            *seen = tx.get_ahead(key, end).await?.map(|v| v.to_vec());
+            if *read == Read::Serializable {
+                tx.add_read_conflict(key, &key_after(key))?;
+            }
+        }
         Op::Range(begin, end, options, read, seen, more) => {
             let found: Pairs = tx.get_range(begin, end, *options, *read).await?;
             let vec = |b: Bytes| b.to_vec();
@@ -78,7 +86,9 @@ async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
 /// Runs the operation on the model, which must give the same result.
 fn replay(model: &mut Model, op: &Op, check: bool) {
     match op {
-        Op::Get(key, _, seen) if check => assert_eq!(model.get(key), seen.as_ref(), "{op:?}"),
+        Op::Get(key, _, seen) | Op::Ahead(key, _, _, seen) if check => {
+            assert_eq!(model.get(key), seen.as_ref(), "{op:?}")
+        }
         Op::Range(begin, end, options, _, seen, more) if check => {
             let (expected, expected_more) = model_range(model, begin, end, *options);
             assert_eq!((seen, *more), (&expected, expected_more), "{op:?}");
@@ -88,7 +98,7 @@ fn replay(model: &mut Model, op: &Op, check: bool) {
         Op::ClearRange(begin, end) => model.retain(|k, _| !(begin <= k && k < end)),
         Op::Add(key, delta) => atomic(model, key, delta, add),
         Op::Max(key, operand) => atomic(model, key, operand, u128::max),
-        Op::Get(..) | Op::Range(..) => {}
+        Op::Get(..) | Op::Ahead(..) | Op::Range(..) => {}
     }
 }
 
@@ -195,8 +205,12 @@ fn check_history(mut history: Vec<Done>, found: &Model, seed: u64) {
         let at = states.partition_point(|(version, _)| *version <= done.read) - 1;
         let (mut now, mut then) = (newest.clone(), states[at].1.clone());
         for op in &done.ops {
-            let serializable =
-                matches!(op, Op::Get(_, Read::Serializable, _) | Op::Range(_, _, _, Read::Serializable, ..));
+            let serializable = matches!(
+                op,
+                Op::Get(_, Read::Serializable, _)
+                    | Op::Ahead(_, _, Read::Serializable, _)
+                    | Op::Range(_, _, _, Read::Serializable, ..)
+            );
             replay(&mut now, op, serializable);
             replay(&mut then, op, true);
         }

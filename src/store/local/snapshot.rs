@@ -5,6 +5,7 @@
 //! or in its RocksDB snapshot; what is in both, the layers show. Version and layers are never published
 //! separately. A view shares ownership of the database: dropping the last one closes it.
 
+use super::directory::read_error;
 use super::engine::Engine;
 use super::merged::{Part, Rows};
 use super::recent::Layer;
@@ -123,6 +124,20 @@ impl SnapshotView {
     pub(super) fn rows(&self, begin: &[u8], end: &[u8], reverse: bool) -> Rows<'_> {
         let part = Part::new(begin, end, self.version, reverse);
         self.patient_rows(ReadOptions::default(), part, usize::MAX)
+    }
+    /// Passes the rows in `begin..end` to `one`, until it returns false.
+    pub(super) fn each(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        reverse: bool,
+        one: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> StoreResult<()> {
+        let mut rows = self.rows(begin, end, reverse);
+        while rows.item().is_some_and(|(key, value)| one(key, value)) {
+            rows.step();
+        }
+        rows.status().map_err(read_error)
     }
     /// Appends the keys in `begin..end` to `keys` while it has at most `most`; false if there are more, or more
     /// than `dead` removed rows.

@@ -13,7 +13,7 @@ use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
 use crate::store::held::Held;
 use crate::store::writes::{AtomicKind, Effect, Own, Stamped, Writes, apply_all};
-use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch};
+use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch, key_after};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -30,6 +30,9 @@ const LONG_PAGE: usize = 256;
 const BULK: usize = 128;
 /// Keys looked up together after which the task yields.
 const LONG_BULK: usize = 32;
+/// Rows read ahead, and their bytes.
+const AHEAD: usize = 32;
+const AHEAD_BYTES: usize = 16 << 10;
 /// Rows looked up before a commit, after which the task yields: about 0.3 ms.
 const FORESEEN: usize = 1024;
 
@@ -89,14 +92,20 @@ impl LocalTx {
             tokio::task::coop::consume_budget().await;
         }
         let view = self.view().await?;
-        with_stored(key, |key| self.get_stored(view, key, read))
+        with_stored(key, |key| self.get_stored(view, key, read, None))
     }
 
     /// The value under `key`, or None if the caller has to wait: until the store is online, or, once in
     /// [`LOOKED`] reads, because other tasks may be due. Checks the age only that often, too, because the
     /// clock costs a tenth of such a read. A commit checks it again; until then an old snapshot is as good as
     /// a young one.
-    pub(in crate::store) fn get_at_once(&self, key: &[u8], read: Read) -> Option<StoreResult<Option<Bytes>>> {
+    /// `ahead`: as for [`crate::store::Tx::get_ahead`].
+    pub(in crate::store) fn get_at_once(
+        &self,
+        key: &[u8],
+        read: Read,
+        ahead: Option<&[u8]>,
+    ) -> Option<StoreResult<Option<Bytes>>> {
         let reads = self.reads.load(Ordering::Relaxed).wrapping_add(1);
         self.reads.store(reads, Ordering::Relaxed);
         let view = self.begun.view.as_ref().ok()?;
@@ -106,22 +115,28 @@ impl LocalTx {
             return Some(Err(e));
         }
         let at_once = !reads.is_multiple_of(LOOKED);
-        at_once.then(|| with_stored(key, |key| self.get_stored(view, key, read)))
+        at_once.then(|| with_stored(key, |key| self.get_stored(view, key, read, ahead)))
     }
 
-    fn get_stored(&self, view: &SnapshotView, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+    fn get_stored(
+        &self,
+        view: &SnapshotView,
+        key: &[u8],
+        read: Read,
+        ahead: Option<&[u8]>,
+    ) -> StoreResult<Option<Bytes>> {
         let hash = layout::hash(key);
         let serializable = read == Read::Serializable;
         if !self.overlaid.load(Ordering::Acquire) {
             if serializable {
                 self.state.lock().reads.point(hash, key);
             }
-            return self.find(view, hash, key);
+            return self.find(view, hash, key, ahead);
         }
         match self.own(hash, key, serializable) {
             Own::Known(value) => Ok(value),
-            Own::Unknown => self.find(view, hash, key),
-            Own::Atomic(ops) => Ok(apply_all(self.find(view, hash, key)?, &ops)),
+            Own::Unknown => self.find(view, hash, key, ahead),
+            Own::Atomic(ops) => Ok(apply_all(self.find(view, hash, key, None)?, &ops)),
         }
     }
 
@@ -155,7 +170,7 @@ impl LocalTx {
             let known = match self.own(hash, key, read == Read::Serializable) {
                 Own::Known(value) => Some(value),
                 Own::Unknown => self.known(view, hash, key),
-                Own::Atomic(ops) => Some(apply_all(self.find(view, hash, key)?, &ops)),
+                Own::Atomic(ops) => Some(apply_all(self.find(view, hash, key, None)?, &ops)),
             };
             if known.is_none() {
                 open.push((first + n, key));
@@ -172,13 +187,46 @@ impl LocalTx {
     }
 
     /// The value in the snapshot.
-    fn find(&self, view: &SnapshotView, hash: u64, key: &[u8]) -> StoreResult<Option<Bytes>> {
+    fn find(
+        &self,
+        view: &SnapshotView,
+        hash: u64,
+        key: &[u8],
+        ahead: Option<&[u8]>,
+    ) -> StoreResult<Option<Bytes>> {
         if let Some(known) = self.known(view, hash, key) {
             return Ok(known);
+        }
+        if let Some(end) = ahead.filter(|_| self.core.values.is_on())
+            && let Some(found) = self.read_ahead(view, key, &stored(end))?
+        {
+            return Ok(Some(found));
         }
         let found = view.get(key)?;
         self.core.values.read(hash, key, self.read().version, found.as_ref());
         Ok(found)
+    }
+
+    /// Enters the rows from `key` to `end`, in either direction, in the value cache: the first few of them. Returns the
+    /// value of `key`.
+    fn read_ahead(&self, view: &SnapshotView, key: &[u8], end: &[u8]) -> StoreResult<Option<Bytes>> {
+        let (mut first, mut left, mut bytes) = (None, AHEAD, 0);
+        let mut one = |row: &[u8], value: &[u8]| {
+            let value = Bytes::copy_from_slice(value);
+            self.core.values.read(layout::hash(row), row, self.read().version, Some(&value));
+            bytes += value.len();
+            left -= 1;
+            if row == key {
+                first = Some(value);
+            }
+            left > 0 && bytes < AHEAD_BYTES
+        };
+        if key < end {
+            view.each(key, end, false, &mut one)?;
+        } else if end < key {
+            view.each(end, &key_after(key), true, &mut one)?;
+        }
+        Ok(first)
     }
 
     /// The value in the snapshot, if memory knows it. Recent commits come first: the value cache knows only

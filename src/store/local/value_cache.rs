@@ -68,6 +68,11 @@ impl ValueCache {
         ValueCache { shards: (0..shards).map(shard).collect(), cleared, has_cleared }
     }
 
+    /// Whether it keeps anything.
+    pub(super) fn is_on(&self) -> bool {
+        !self.shards.is_empty()
+    }
+
     /// The value under `key` for a reader at `version`; None if the cache does not know.
     pub(super) fn get(&self, hash: u64, key: &[u8], version: Version) -> Option<Option<Bytes>> {
         let cleared = self.has_cleared.load(Ordering::Acquire).then(|| self.cleared.load());

@@ -197,7 +197,10 @@ async fn pop_rows(
         End::Left => 0..n,
         End::Right => extent.len - n..extent.len,
     };
-    let held = held_in(s, &extent, range.clone()).await?;
+    let held = match n {
+        1 => vec![rows::get_end(s, &extent, end).await?],
+        _ => held_in(s, &extent, range.clone()).await?,
+    };
     let mut popped = Vec::with_capacity(held.len());
     for held in &held {
         popped.push(rows::value(s.tx, s.db, extent.oid, held.clone()).await?);
@@ -420,7 +423,7 @@ pub async fn rotate(
         }
     };
     let index = if from == End::Left { 0 } else { extent.len - 1 };
-    let Some(held) = rows::get(s, &extent, index).await? else { return Ok(None) };
+    let held = rows::get_end(s, &extent, from).await?;
     if from != to {
         let old = extent.at(index);
         let new = if to == End::Left { extent.first.wrapping_sub(1) } else { extent.end() };

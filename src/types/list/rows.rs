@@ -11,6 +11,7 @@
 //! a snapshot. `long` counts the elements in pieces: where there are none, rows can be cleared without being
 //! read. A moved element keeps its pieces, whose rows do not name its position.
 
+use super::End;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{ElementRow, Oid, Prefix};
@@ -261,6 +262,17 @@ pub(super) async fn get(s: &Scope<'_>, extent: &Extent, index: u64) -> Result<Op
     let row = s.tx.get(&s.db.element(extent.oid, extent.at(index)), Read::Snapshot).await?;
     let row = row.ok_or_else(|| StoreError::Corrupt("a list lacks an element".into()))?;
     Held::decode(&row).map(Some)
+}
+
+/// The element at an end of a list that is not empty; the next reads are of those behind it.
+pub(super) async fn get_end(s: &Scope<'_>, extent: &Extent, end: End) -> Result<Held> {
+    let (at, to) = match end {
+        End::Left => (extent.first, extent.end()),
+        End::Right => (extent.at(extent.len - 1), extent.first),
+    };
+    let [at, to] = [at, to].map(|position| s.db.element(extent.oid, position));
+    let row = s.tx.get_ahead(&at, &to).await?;
+    Held::decode(&row.ok_or_else(|| StoreError::Corrupt("a list lacks an element".into()))?)
 }
 
 /// Elements in their order, or in the opposite one.
