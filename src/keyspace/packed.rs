@@ -30,9 +30,15 @@ impl Packed {
         self.bytes.len()
     }
 
-    /// Bytes of memory, about.
+    /// Bytes of memory that it needs.
     pub(crate) fn held(&self) -> usize {
-        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
+        self.bytes.len() + self.ends.len() * size_of::<usize>()
+    }
+
+    /// Gives back memory that it does not need.
+    pub(crate) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.ends.shrink_to_fit();
     }
 
     /// All strings.

@@ -318,11 +318,15 @@ fn arguments(name: &str, given: &[Value]) -> std::result::Result<Vec<Bytes>, &'s
     given.iter().map(|value| text(value).ok_or(wrong)).collect()
 }
 
+/// Whole numbers up to this one are written with all their digits, as Redis 7.2 and later do.
+const MOST_WHOLE: u64 = 1 << 62;
+
 /// An argument: a string, or a number as C's `%.17g`.
 fn text(value: &Value) -> Option<Bytes> {
     match value {
         Value::String(text) => Some(Bytes::copy_from_slice(&text.as_bytes())),
-        Value::Integer(n) => Some(n.to_string().into()),
+        Value::Integer(n) if n.unsigned_abs() <= MOST_WHOLE => Some(n.to_string().into()),
+        Value::Integer(n) => Some(crate::lua::general(*n as f64, 17).into()),
         Value::Number(n) => Some(crate::lua::general(*n, 17).into()),
         _ => None,
     }

@@ -3,7 +3,7 @@
 use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, remove, removed, stored, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
-use crate::commands::contents::read_once;
+use crate::commands::contents::{On, read_once};
 use crate::commands::cx::Cx;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
@@ -17,7 +17,7 @@ use crate::types::contents;
 use crate::types::items::Items;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
-use crate::types::zset::stream::FEW;
+use crate::types::zset::stream::{FEW, rows_of};
 use crate::types::zset::{self, Entry, Pick, Places, Score, ZsetRep};
 use bytes::Bytes;
 use std::ops::Bound;
@@ -198,13 +198,17 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
     }
     cx.light(members.saturating_mul(ROW))?;
     let read = zset::range(&s, slot.zset()?, &places, pick, cx.most_kept());
-    if let Some(ZsetRep::Listpack(_)) | None = slot.zset()? {
+    let Some(ZsetRep::Rows { oid, .. }) = slot.zset()? else {
         let entries = read.await?;
         return Ok(match asked.with_scores {
             true => with_scores(entries),
             false => Reply::bulks(entries.into_iter().map(|(member, _)| member)),
         });
-    }
+    };
+    let on = match asked.ends {
+        Ends::Ranks(..) | Ends::Nothing => On::Value,
+        Ends::Scores(..) | Ends::Names(..) => On::Rows(rows_of(s.db, *oid, &places)),
+    };
     let name = [b'z', by as u8, u8::from(reverse)];
     let ranked = contents::Ranked { reverse: pick.reverse, with_scores: asked.with_scores };
     let read = async {
@@ -212,7 +216,7 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
         read.await?.iter().for_each(|(member, score)| ranked.push(member, *score, &mut out));
         Ok(Some(out))
     };
-    let found = read_once(&s, &slot, (&name, range), read).await?;
+    let found = read_once(&s, &slot, (&name, range, on), read).await?;
     Ok(Reply::Packed(ranked.shape(), found.unwrap_or_default()))
 }
 

@@ -198,7 +198,7 @@ impl LocalTx {
             return Ok(known);
         }
         if let Some(end) = ahead.filter(|_| self.core.values.is_on())
-            && let Some(found) = self.read_ahead(view, key, &stored(end))?
+            && let Some(found) = self.read_ahead(view, key, &stored(end))
         {
             return Ok(Some(found));
         }
@@ -208,8 +208,8 @@ impl LocalTx {
     }
 
     /// Enters the rows from `key` to `end`, in either direction, in the value cache: the first few of them. Returns the
-    /// value of `key`.
-    fn read_ahead(&self, view: &SnapshotView, key: &[u8], end: &[u8]) -> StoreResult<Option<Bytes>> {
+    /// value of `key`. Rows that cannot be read fail whoever needs them.
+    fn read_ahead(&self, view: &SnapshotView, key: &[u8], end: &[u8]) -> Option<Bytes> {
         let (mut first, mut left, mut bytes) = (None, AHEAD, 0);
         let mut one = |row: &[u8], value: &[u8]| {
             let value = Bytes::copy_from_slice(value);
@@ -222,15 +222,15 @@ impl LocalTx {
             left > 0 && bytes < AHEAD_BYTES
         };
         if key < end {
-            view.each(key, end, false, &mut one)?;
+            let _ = view.each(key, end, false, &mut one);
         } else if end < key {
-            view.each(end, &key_after(key), true, &mut one)?;
+            let _ = view.each(end, &key_after(key), true, &mut one);
         }
-        Ok(first)
+        first
     }
 
-    /// The value in the snapshot, if memory knows it. Recent commits come first: the value cache knows only
-    /// what RocksDB has.
+    /// The value in the snapshot, if memory knows it. Recent commits come first: the value cache may know
+    /// an older value than they do.
     fn known(&self, view: &SnapshotView, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
         view.recent(hash, key).or_else(|| self.core.values.get(hash, key, self.read().version))
     }

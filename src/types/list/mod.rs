@@ -300,14 +300,30 @@ impl Walk {
 }
 
 /// The elements that a pair of numbers names, as LRANGE does. Fails if they have more than `most` bytes.
-pub async fn range(s: &Scope<'_>, rep: Option<&ListRep>, numbers: (i64, i64), most: usize) -> Result<Packed> {
-    let Some(rep) = rep else { return Ok(Packed::default()) };
+pub async fn range(
+    s: &Scope<'_>,
+    rep: Option<&ListRep>,
+    numbers: (i64, i64),
+    most: usize,
+) -> Result<Vec<Bytes>> {
+    let Some(rep) = rep else { return Ok(Vec::new()) };
+    slice(s, rep, indices(numbers, len(Some(rep))?), most).await
+}
+
+/// As [`range`]. None if the list has elements in pieces, which are too long to be copied.
+pub(crate) async fn packed(
+    s: &Scope<'_>,
+    rep: Option<&ListRep>,
+    numbers: (i64, i64),
+    most: usize,
+) -> Result<Option<Packed>> {
+    let Some(rep) = rep else { return Ok(Some(Packed::default())) };
     let range = indices(numbers, len(Some(rep))?);
-    match rep {
-        ListRep::Listpack(raw) => listpack::copied(raw, range),
-        ListRep::Rows { extent, .. } if extent.long == 0 => rows::copied(s, extent, range, most).await,
-        ListRep::Rows { .. } => Ok(slice(s, rep, range, most).await?.iter().collect()),
-    }
+    Ok(match rep {
+        ListRep::Listpack(raw) => Some(listpack::copied(raw, range)?),
+        ListRep::Rows { extent, .. } if extent.long == 0 => Some(rows::copied(s, extent, range, most).await?),
+        ListRep::Rows { .. } => None,
+    })
 }
 
 /// The elements at some indices. Fails if they have more than `most` bytes.

@@ -147,7 +147,7 @@ impl Type for ListRep {
     }
 
     async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
-        Ok(Dump::List(super::slice(s, self, 0..super::len(Some(self))?, usize::MAX).await?))
+        Ok(Dump::List(super::range(s, Some(self), (0, -1), usize::MAX).await?))
     }
 
     async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {

@@ -46,7 +46,8 @@ pub(crate) async fn find(
     Ok(Some(Opening { oid, version, contents, span: Span { begin, end, len, each } }))
 }
 
-fn rows_of(db: Prefix, oid: Oid, places: &Places) -> [Vec<u8>; 2] {
+/// The rows of a range: where they begin and end.
+pub(crate) fn rows_of(db: Prefix, oid: Oid, places: &Places) -> [Vec<u8>; 2] {
     let end = places.end.as_ref().map_or_else(|| db.ranked_places_end(oid), |end| db.ranked_place(oid, end));
     [db.ranked_place(oid, &places.begin), end]
 }
