@@ -9,8 +9,9 @@ use super::keys::Oid;
 use super::packed::Packed;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes of each of the two halves: what was asked for lately, and what was asked for before that.
 const HALF: usize = 8 << 20;
@@ -38,10 +39,7 @@ type Entries = HashMap<Asked, Arc<Packed>>;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct ContentsCache {
-    halves: Mutex<Halves>,
-    hasher: RandomState,
-}
+pub(crate) struct ContentsCache(Mutex<Halves>);
 
 #[derive(Debug, Default)]
 struct Halves {
@@ -57,12 +55,12 @@ impl ContentsCache {
     /// Drops everything.
     pub(crate) fn clear(&self) {
         // Dropped once the lock is free.
-        let _all = std::mem::take(&mut *self.halves.lock());
+        let _all = std::mem::take(&mut *self.0.lock());
     }
 
     /// What a command returned.
     pub(crate) fn find(&self, asked: &Asked) -> Option<Arc<Packed>> {
-        let mut halves = self.halves.lock();
+        let mut halves = self.0.lock();
         if let Some(found) = halves.young.get(asked) {
             return Some(found.clone());
         }
@@ -75,12 +73,14 @@ impl ContentsCache {
 
     /// Records what a command returned, if it is not long and was asked for before.
     pub(crate) fn learn(&self, asked: Asked, mut found: Packed) -> Arc<Packed> {
-        if found.held() > MAX_ENTRY || !self.halves.lock().was_asked(self.hasher.hash_one(&asked)) {
+        let mut hash = Xxh3::new();
+        asked.hash(&mut hash);
+        if found.held() > MAX_ENTRY || !self.0.lock().was_asked(hash.finish()) {
             return found.into();
         }
         found.shrink();
         let found = Arc::new(found);
-        let outdated = self.halves.lock().learn(asked, found.clone());
+        let outdated = self.0.lock().learn(asked, found.clone());
         drop(outdated);
         found
     }
@@ -152,7 +152,7 @@ mod tests {
         for n in 1..=8 * fit {
             learn(n as u64, &long);
             assert_eq!(cache.find(&asked(0)), Some(of(b"asked for").into()));
-            let halves = cache.halves.lock();
+            let halves = cache.0.lock();
             let kept = halves.young.len() + halves.old.len();
             assert!(
                 kept >= n.min(fit * 9 / 10) && kept <= 2 * fit + 1,
