@@ -38,7 +38,7 @@ CASES = [
     ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
     ("ZINCRBY one leaderboard", ["-r", "200000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
     ("ZRANK", ["-r", "200000", "zrank", "board", "player:__rand_int__"], BOARD),
-    ("RPUSH to one list, LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
+    ("RPUSH to one list and LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
     ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
