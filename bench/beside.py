@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 
-from checked import in_turn, without_errors
+from checked import accepted, in_turn, without_errors
 from compare import prepare, processor, start, version
 from page import Page
 
@@ -35,6 +35,7 @@ def load(server, requests, *command):
 
 def rate(process):
     out = process.communicate()[0]
+    accepted(process.args, process.returncode, out)
     rates = re.findall(r"([\d.]+) requests per second", out)
     if not rates:
         raise SystemExit(out)
