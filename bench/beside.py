@@ -22,7 +22,7 @@ import time
 
 from checked import accepted, in_turn, without_errors
 from compare import prepare, processor, start, version
-from page import Page
+from page import Page, compared
 
 ELEMENT = "x" * 40
 LIST = ["-n", "1", "rpush", "list", *[ELEMENT] * 600]
@@ -100,11 +100,8 @@ def main():
                 for s in servers:
                     prepare(s, fill)
                 rounds = [in_turn(servers, n, lambda s: measure(s, a.requests)) for n in range(a.rounds)]
-                redis, tern = (statistics.median(r[i][0] for r in rounds) for i in (0, 1))
-                beside = [statistics.median(r[i][1] for r in rounds) for i in (0, 1)]
-                ratios = [r[1][0] / r[0][0] for r in rounds]
-                page.say(f"| {name} | {redis:,.0f} | {tern:,.0f} | **{statistics.median(ratios):.2f}** | "
-                         f"{min(ratios):.2f}-{max(ratios):.2f} | {beside[0]:,.0f} | {beside[1]:,.0f} |")
+                changes = [statistics.median(r[i][1] for r in rounds) for i in (0, 1)]
+                page.say(f"| {name} | {compared([[m[0] for m in r] for r in rounds])} | {changes[0]:,.0f} | {changes[1]:,.0f} |")
         finally:
             for s in servers:
                 s.stop()

@@ -22,7 +22,7 @@ import tempfile
 import time
 
 from checked import in_turn, output, without_errors
-from page import Page
+from page import Page, compared
 
 # The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
 # Keys and members are drawn from 100 000 where there is an -r, but for ZPOPMIN, which uses many up.
@@ -169,13 +169,9 @@ def main():
                             prepare(s, fill)
                         rounds = [in_turn(servers, n, lambda s: measure(s, args, pipeline, requests, a.clients))
                                   for n in range(a.rounds)]
-                        redis, tern = (statistics.median(r[i][0] for r in rounds) for i in (0, 1))
                         p50 = [statistics.median(r[i][1] for r in rounds) for i in (0, 1)]
-                        ratios = [r[1][0] / r[0][0] for r in rounds]
-                        line = (f"| {policy} | {pipeline} | {name} | {redis:,.0f} | {tern:,.0f} | "
-                                f"**{statistics.median(ratios):.2f}** | {min(ratios):.2f}-{max(ratios):.2f} | "
-                                f"{p50[0]:.2f} | {p50[1]:.2f} |")
-                        page.say(line)
+                        rates = [[m[0] for m in r] for r in rounds]
+                        page.say(f"| {policy} | {pipeline} | {name} | {compared(rates)} | {p50[0]:.2f} | {p50[1]:.2f} |")
             finally:
                 for s in servers:
                     s.stop()

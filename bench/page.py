@@ -1,4 +1,12 @@
 """A page of bench/results: shown line by line, and kept once it is complete."""
+import statistics
+
+
+def compared(pairs, form="{:,.0f}", better=lambda redis, tern: tern / redis):
+    """The columns of a comparison: redis, tern, ratio, min-max of the ratio. `pairs`: what a round measured of both."""
+    redis, tern = (form.format(statistics.median(side)) for side in zip(*pairs))
+    ratios = [better(*pair) for pair in pairs]
+    return f"{redis} | {tern} | **{statistics.median(ratios):.2f}** | {min(ratios):.2f}-{max(ratios):.2f}"
 
 
 class Page:

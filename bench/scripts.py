@@ -20,7 +20,7 @@ import time
 
 from checked import in_turn, output, without_errors
 from compare import measure, prepare, processor, start, version
-from page import Page
+from page import Page, compared
 from ranked import read
 from sets import request
 
@@ -95,12 +95,9 @@ def main():
     binary, page = os.path.abspath(a.tern), Page(a.out)
     say = page.say
 
-    def compare(what, one, better=lambda redis, tern: tern / redis, form="{:,.0f}"):
+    def compare(what, one, **columns):
         rounds = [in_turn(servers, n, one) for n in range(a.rounds)]
-        redis, tern = (statistics.median(r[i] for r in rounds) for i in (0, 1))
-        ratios = [better(*r) for r in rounds]
-        say(f"| {what} | {form.format(redis)} | {form.format(tern)} | **{statistics.median(ratios):.2f}** | "
-            f"{min(ratios):.2f}-{max(ratios):.2f} |")
+        say(f"| {what} | {compared(rounds, **columns)} |")
 
     say(f"# Scripts: Tern beside redis-server, {datetime.date.today()}")
     say("")
@@ -130,7 +127,7 @@ def main():
                             lambda server: in_a_row(server, scripts, a.requests))
                 for name in ("get", "incr"):
                     compare(f"{name} called in a script, microseconds", lambda server: a_call(server, name),
-                            lambda redis, tern: redis / tern, "{:.2f}")
+                            better=lambda redis, tern: redis / tern, form="{:.2f}")
         finally:
             for server in servers:
                 server.stop()

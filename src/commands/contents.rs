@@ -24,7 +24,7 @@ pub(super) enum On {
 
 /// What `read` returns of the value of `slot`, or returned before. It must depend on nothing but the value, `name` and
 /// `args`. None if it returns that: nothing is kept then.
-pub(super) async fn read_once(
+pub(super) async fn read_kept(
     s: &Scope<'_>,
     slot: &Slot,
     (name, args, on): (&[u8], &[Bytes], On),
@@ -78,42 +78,26 @@ async fn asked(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::registry::table;
-    use crate::config::ConfigStore;
-    use crate::env::{Clock, Env};
     use crate::error::StoreError;
-    use crate::keyspace::keys::Prefix;
-    use crate::server::Server;
-    use crate::store::local::{Local, LocalOptions};
-    use crate::store::{Fsync, Store, Tx};
+    use crate::exec::fixtures::World;
+    use crate::store::Tx;
     use crate::types::contents::Parts;
     use crate::types::hash::{self, Limits};
 
     const KEY: Bytes = Bytes::from_static(b"k");
     const LIMITS: Limits = Limits { fields: 0, length: 0 };
 
-    struct World {
-        server: Arc<Server>,
-        db: Prefix,
-        _dir: tempfile::TempDir,
-    }
-
     impl World {
-        async fn new() -> Self {
-            let dir = tempfile::tempdir().unwrap();
-            let options = LocalOptions { fsync: Fsync::No, ..LocalOptions::new(Clock::System) };
-            let store = Store::Local(Local::open(dir.path(), options).unwrap());
-            let env = Env::seeded(1_700_000_000_000, 42);
-            let server = Server::open(table(), store, env, ConfigStore::default()).await.unwrap();
-            let catalog = server.space.catalog.load(&server.store.begin()).await.unwrap();
-            World { db: catalog.place(0).unwrap().prefix, server: server.into(), _dir: dir }
-        }
-
         async fn set(&self, tx: &Tx, value: &'static str) {
             let s = self.server.space.scope(tx, self.db);
             let mut slot = object::open_members(&s, &KEY).await.unwrap();
-            let pairs = [["f".into(), value.into()]];
-            hash::set(&s, &mut slot, LIMITS, &pairs).await.unwrap();
+            hash::set(&s, &mut slot, LIMITS, &[["f".into(), value.into()]]).await.unwrap();
+        }
+
+        async fn commit(&self, value: &'static str) {
+            let tx = self.server.store.begin();
+            self.set(&tx, value).await;
+            tx.commit().await.unwrap();
         }
 
         /// The values, whether they had to be read, and the version.
@@ -129,7 +113,7 @@ mod tests {
                 is_read = true;
                 hash::packed(&s, slot.hash()?, Parts::Values, usize::MAX).await.map(Some)
             };
-            let found = read_once(&s, &slot, (b"hvals", &[], on), read).await.unwrap().unwrap();
+            let found = read_kept(&s, &slot, (b"hvals", &[], on), read).await.unwrap().unwrap();
             let values = found.iter().map(|value| String::from_utf8_lossy(value).into_owned()).collect();
             (values, is_read, object::version(&s, &slot, Read::Snapshot).await.unwrap().unwrap())
         }
@@ -139,9 +123,7 @@ mod tests {
     async fn a_version_is_not_read_again_and_again() {
         let w = World::new().await;
         for value in ["1", "2", "3"] {
-            let tx = w.server.store.begin();
-            w.set(&tx, value).await;
-            tx.commit().await.unwrap();
+            w.commit(value).await;
             for reads in [true, true, false, false] {
                 let (values, is_read, _) = w.values(&w.server.store.begin()).await;
                 assert_eq!((values, is_read), (vec![value.to_owned()], reads));
@@ -152,18 +134,14 @@ mod tests {
     #[tokio::test]
     async fn what_a_failed_transaction_read_is_not_kept() {
         let w = World::new().await;
-        let tx = w.server.store.begin();
-        w.set(&tx, "before").await;
-        tx.commit().await.unwrap();
+        w.commit("before").await;
         let failed = w.server.store.begin();
         w.set(&failed, "never").await;
         w.values(&failed).await;
         let (values, _, of_failed) = w.values(&failed).await;
         assert_eq!(values, ["never"]);
         drop(failed);
-        let tx = w.server.store.begin();
-        w.set(&tx, "after").await;
-        tx.commit().await.unwrap();
+        w.commit("after").await;
         let (values, _, version) = w.values(&w.server.store.begin()).await;
         assert_eq!(version, of_failed, "a version that had other contents");
         assert_eq!(values, ["after"]);
@@ -172,9 +150,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_not_read_again_conflicts_all_the_same() {
         let w = World::new().await;
-        let tx = w.server.store.begin();
-        w.set(&tx, "before").await;
-        tx.commit().await.unwrap();
+        w.commit("before").await;
         w.values(&w.server.store.begin()).await;
         w.values(&w.server.store.begin()).await;
         let reader = w.server.store.begin();
@@ -191,9 +167,7 @@ mod tests {
         let w = World::new().await;
         let rows = || On::Rows([b"x".to_vec(), b"y".to_vec()]);
         for (row, conflicts) in [(&b"w"[..], false), (b"x", true), (b"y", false)] {
-            let tx = w.server.store.begin();
-            w.set(&tx, "before").await;
-            tx.commit().await.unwrap();
+            w.commit("before").await;
             w.values_on(&w.server.store.begin(), rows()).await;
             w.values_on(&w.server.store.begin(), rows()).await;
             let reader = w.server.store.begin();
@@ -210,9 +184,7 @@ mod tests {
     #[tokio::test]
     async fn a_long_question_is_not_kept() {
         let w = World::new().await;
-        let tx = w.server.store.begin();
-        w.set(&tx, "1").await;
-        tx.commit().await.unwrap();
+        w.commit("1").await;
         let tx = w.server.store.begin();
         let s = w.server.space.scope(&tx, w.db);
         let slot = object::open_members(&s, &KEY).await.unwrap();

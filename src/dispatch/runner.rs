@@ -153,11 +153,8 @@ impl<'a> Runner<'a> {
 mod tests {
     use super::*;
     use crate::commands::registry::table;
-    use crate::config::ConfigStore;
     use crate::dispatch::gate::{self, Decision, Standing};
-    use crate::env::Env;
-    use crate::store::Store;
-    use crate::store::local::{Local, LocalOptions};
+    use crate::exec::fixtures::World;
     use bytes::Bytes;
 
     /// Gates and runs a line, as code does that runs inside of a command: its error is an answer, too.
@@ -187,12 +184,10 @@ mod tests {
     /// Hazard: a command's future, which is allocated and filled once a call, outgrows what the allocator hands out at once.
     #[tokio::test]
     async fn the_futures_of_frequent_commands_are_small() {
-        let (dir, env) = (tempfile::tempdir().unwrap(), Env::seeded(1_000, 1));
-        let store = Store::Local(Local::open(dir.path(), LocalOptions::new(env.clock.clone())).unwrap());
-        let server = Server::open(table(), store, env.clone(), ConfigStore::default()).await.unwrap();
+        let World { server, env, .. } = &World::new().await;
         let mut client = ClientState::new(Default::default(), true);
         let tx = server.store.begin();
-        let mut runner = Runner::new(&server, &tx, env.timeline.now(), env.rng()).await.unwrap();
+        let mut runner = Runner::new(server, &tx, env.timeline.now(), env.rng()).await.unwrap();
         let mut large = Vec::new();
         for name in ["get", "set", "incr", "exists", "mget", "mset", "sadd", "sismember", "del", "expire"] {
             let argv = vec![Bytes::from_static(name.as_bytes())];
@@ -209,14 +204,12 @@ mod tests {
     /// Calls of one transaction, without a session, a unit or a lane: they see each other's writes, nobody else does before the commit.
     #[tokio::test]
     async fn calls_run_in_the_transaction_of_whoever_asks() {
-        let (dir, env) = (tempfile::tempdir().unwrap(), Env::seeded(1_000, 1));
-        let store = Store::Local(Local::open(dir.path(), LocalOptions::new(env.clock.clone())).unwrap());
-        let server = Server::open(table(), store, env.clone(), ConfigStore::default()).await.unwrap();
+        let World { server, env, .. } = &World::new().await;
         let mut client = ClientState::new(Default::default(), true);
         let (tx, other) = (server.store.begin(), server.store.begin());
         let now = env.timeline.now();
-        let mut runner = Runner::new(&server, &tx, now, env.rng()).await.unwrap();
-        let mut beside = Runner::new(&server, &other, now, env.rng()).await.unwrap();
+        let mut runner = Runner::new(server, &tx, now, env.rng()).await.unwrap();
+        let mut beside = Runner::new(server, &other, now, env.rng()).await.unwrap();
         let lines = ["SADD s a b", "SCARD s", "GET s", "GET", "XLEN x", "MULTI", "SELECT 3", "SCARD s"];
         let mut said = Vec::new();
         for line in lines {
@@ -243,7 +236,7 @@ mod tests {
         assert_eq!(run(&mut beside, &mut client, "SCARD s").await, Reply::Int(0));
         tx.commit().await.unwrap();
         let after = server.store.begin();
-        let mut after = Runner::new(&server, &after, now, env.rng()).await.unwrap();
+        let mut after = Runner::new(server, &after, now, env.rng()).await.unwrap();
         assert_eq!(run(&mut after, &mut client, "SCARD s").await, Reply::Int(2));
     }
 }

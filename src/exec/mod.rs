@@ -46,34 +46,5 @@ pub use unit::{Done, LARGE, Unit};
 pub use waiting::Wait;
 pub use watch::Watched;
 
-/// Fixtures for tests.
 #[cfg(test)]
-pub(crate) mod fixtures {
-    use super::unit::{Done, Forced, Job, Unit};
-    use crate::commands::registry::table;
-    use crate::dispatch::Call;
-    use crate::server::ClientState;
-    use bytes::Bytes;
-    use std::time::Duration;
-    use tokio::sync::oneshot;
-
-    /// Parses one command whose words are separated by spaces.
-    pub(crate) fn call(line: &str) -> Call {
-        let argv: Vec<Bytes> = line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
-        let (row, names) = table().resolve(&argv).and_then(Result::ok).unwrap();
-        Call { row, argv, names, id: None }
-    }
-
-    /// A pipeline of a new client.
-    pub(crate) fn unit(lines: &[&str]) -> Unit {
-        let client = ClientState::new(Default::default(), true);
-        let calls = lines.iter().map(|line| call(line)).collect();
-        Unit { calls, client, watches: Vec::new(), exec: false, id: None }
-    }
-
-    /// A unit on its way that arrived at `since`, and the receiver of its answer.
-    pub(super) fn job(unit: Unit, since: Duration) -> (Job, oneshot::Receiver<Done>) {
-        let (answer, heard) = oneshot::channel();
-        (Job { unit, since, forced: Forced::default(), answer }, heard)
-    }
-}
+pub(crate) mod fixtures;

@@ -559,20 +559,12 @@ fn next_limit(limit: usize, weight: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::registry::table;
-    use crate::config::ConfigStore;
-    use crate::env::Env;
-    use crate::server::Server;
-    use crate::store::Store;
-    use crate::store::local::{Local, LocalOptions};
+    use crate::exec::fixtures::World;
 
     /// Hazard: the requests of a client are read between the kill and its connection's next turn, and run after CLIENT KILL was answered.
     #[tokio::test]
     async fn a_killed_client_runs_nothing_that_was_read() {
-        let (dir, env) = (tempfile::tempdir().unwrap(), Env::seeded(1_000, 1));
-        let store = Store::Local(Local::open(dir.path(), LocalOptions::new(env.clock.clone())).unwrap());
-        let server = Server::open(table(), store, env, ConfigStore::default()).await.unwrap();
-        let executor = Arc::new(Executor::new(Arc::new(server)));
+        let World { exec: executor, .. } = &World::new().await;
         for line in ["INCR k", "BLPOP l 0", "CLIENT ID", "MULTI", "SELECT 1"] {
             for is_killed in [false, true] {
                 let client = ClientState::new(Default::default(), true);

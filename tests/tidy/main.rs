@@ -307,7 +307,7 @@ fn check(rule: fn(&str, &str) -> Vec<String>, wanted: fn(&str) -> Option<&str>) 
 
 fn in_src(path: &str) -> Option<&str> {
     let name = path.strip_prefix("src/")?;
-    let test = name.ends_with("/tests.rs") || name.contains("/tests/");
+    let test = name.ends_with("/tests.rs") || name.ends_with("/fixtures.rs") || name.contains("/tests/");
     (name.ends_with(".rs") && !test).then_some(name)
 }
 

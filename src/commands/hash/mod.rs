@@ -6,7 +6,7 @@ mod numbers;
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
-use crate::commands::contents::{On, read_once};
+use crate::commands::contents::{On, read_kept};
 use crate::commands::cx::Cx;
 use crate::commands::generic::elements::{ElementScan, no_elements};
 use crate::commands::generic::scan::Scanned;
@@ -318,7 +318,7 @@ async fn every(cx: &Cx<'_>, mut args: Args<'_>, parts: Parts) -> Result<Reply> {
             }
         })
     };
-    if let Some(found) = read_once(&s, &slot, (name, &[], On::Value), few).await? {
+    if let Some(found) = read_kept(&s, &slot, (name, &[], On::Value), few).await? {
         return Ok(Reply::Packed(parts.shape(), found));
     }
     if cx.may_stream

@@ -5,7 +5,7 @@ mod waiting;
 
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
-use crate::commands::contents::{On, read_once};
+use crate::commands::contents::{On, read_kept};
 use crate::commands::cx::Cx;
 use crate::config::Events;
 use crate::error::{NO_SUCH_KEY, NOT_INTEGER, ReplyError, Result, SYNTAX};
@@ -315,7 +315,7 @@ async fn lrange(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     weigh(cx, rep, list::count_in(rep, numbers)?)?;
     let most = if cx.may_stream { usize::MAX } else { MAX_REPLY };
     let read = list::packed(&s, rep, numbers, most);
-    Ok(match read_once(&s, &slot, (b"lrange", asked, On::Value), read).await? {
+    Ok(match read_kept(&s, &slot, (b"lrange", asked, On::Value), read).await? {
         Some(found) => Reply::Packed(Shape::Single, found),
         None => Reply::bulks(list::range(&s, rep, numbers, most).await?),
     })

@@ -3,7 +3,7 @@
 use super::{DELETED, MOST_REMOVED, READS, READS_FAST, ROW, remove, removed, stored, with_scores};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
-use crate::commands::contents::{On, read_once};
+use crate::commands::contents::{On, read_kept};
 use crate::commands::cx::Cx;
 use crate::error::{NOT_INTEGER, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
@@ -216,7 +216,7 @@ async fn range(cx: &Cx<'_>, mut args: Args<'_>, by: By, reverse: bool, all: bool
         read.await?.iter().for_each(|(member, score)| ranked.push(member, *score, &mut out));
         Ok(Some(out))
     };
-    let found = read_once(&s, &slot, (&name, range, on), read).await?;
+    let found = read_kept(&s, &slot, (&name, range, on), read).await?;
     Ok(Reply::Packed(ranked.shape(), found.unwrap_or_default()))
 }
 

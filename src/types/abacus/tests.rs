@@ -2,38 +2,13 @@
 
 use super::super::Kind;
 use super::*;
-use crate::commands::registry::table;
-use crate::config::ConfigStore;
-use crate::env::{Clock, Env};
-use crate::exec::{Executor, fixtures};
+use crate::exec::fixtures::{self, World};
 use crate::keyspace::keys::{root, root::Garbage};
-use crate::lifecycle::{check::check, copy, expire, reclaim::reclaim, watched};
-use crate::server::Server;
+use crate::lifecycle::{copy, expire, reclaim::reclaim, watched};
 use crate::server::reply::Reply;
-use crate::store::local::{Local, LocalOptions};
-use crate::store::{Fsync, Store};
-use std::sync::Arc;
 use std::time::Duration;
 
-struct World {
-    server: Arc<Server>,
-    exec: Executor,
-    db: Prefix,
-    _dir: tempfile::TempDir,
-}
-
 impl World {
-    async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let options = LocalOptions { fsync: Fsync::No, ..LocalOptions::new(Clock::System) };
-        let store = Store::Local(Local::open(dir.path(), options).unwrap());
-        let env = Env::seeded(1_700_000_000_000, 42);
-        let server = Arc::new(Server::open(table(), store, env, ConfigStore::default()).await.unwrap());
-        let catalog = server.space.catalog.load(&server.store.begin()).await.unwrap();
-        let db = catalog.place(0).unwrap().prefix;
-        World { exec: Executor::new(server.clone()), server, db, _dir: dir }
-    }
-
     async fn run(&self, line: &str) -> Reply {
         let done = self.exec.run(fixtures::unit(&[line])).await;
         done.replies.unwrap().remove(0)
@@ -59,11 +34,6 @@ impl World {
         let (begin, end) = self.db.tagged(TAG);
         let tx = self.server.store.begin();
         tx.get_range(&begin, &end, RangeOptions::default(), Read::Snapshot).await.unwrap().pairs.len()
-    }
-
-    async fn problems(&self) -> Vec<String> {
-        let report = check(&self.server.store, &mut |_, _| {}).await.unwrap();
-        report.problems.iter().map(ToString::to_string).collect()
     }
 
     async fn print(&self, key: &'static str) -> watched::Fingerprint {

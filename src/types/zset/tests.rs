@@ -2,18 +2,12 @@
 //! forgotten conflict has spoiled.
 
 use super::*;
-use crate::commands::registry::table;
-use crate::config::ConfigStore;
-use crate::env::{Clock, Env, Rng};
+use crate::env::Rng;
 use crate::error::Error;
-use crate::keyspace::keys::Prefix;
-use crate::lifecycle::check::check;
-use crate::server::Server;
-use crate::store::local::{Local, LocalOptions};
-use crate::store::{Fsync, Store, Tx};
+use crate::exec::fixtures::World;
+use crate::store::Tx;
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 const LIMITS: Limits = Limits { members: 4, length: 64 };
 const KEY: Bytes = Bytes::from_static(b"k");
@@ -35,30 +29,9 @@ pub(super) fn makes(mistake: Mistake) -> bool {
     PLANTED.get() == Some(mistake)
 }
 
-struct World {
-    server: Arc<Server>,
-    db: Prefix,
-    _dir: tempfile::TempDir,
-}
-
 impl World {
-    async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let options = LocalOptions { fsync: Fsync::No, ..LocalOptions::new(Clock::System) };
-        let store = Store::Local(Local::open(dir.path(), options).unwrap());
-        let env = Env::seeded(1_700_000_000_000, 42);
-        let server = Arc::new(Server::open(table(), store, env, ConfigStore::default()).await.unwrap());
-        let catalog = server.space.catalog.load(&server.store.begin()).await.unwrap();
-        World { db: catalog.place(0).unwrap().prefix, server, _dir: dir }
-    }
-
     fn scope<'a>(&'a self, tx: &'a Tx) -> Scope<'a> {
         self.server.space.scope(tx, self.db)
-    }
-
-    async fn problems(&self) -> Vec<String> {
-        let report = check(&self.server.store, &mut |_, _| {}).await.unwrap();
-        report.problems.iter().map(ToString::to_string).collect()
     }
 }
 
