@@ -19,6 +19,7 @@ use super::hash::stream as fields;
 use super::list::stream as elements;
 use super::object::Slot;
 use super::record::Stored;
+use super::refreshed::{Keeper, Refresh};
 use super::zset::stream as members;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
@@ -27,13 +28,9 @@ use crate::keyspace::packed::Packed;
 use crate::store::{Read, Store, Tx};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
-use tokio::task::AbortHandle;
 
-/// How long one version is used.
-const REFRESH: Duration = Duration::from_secs(1);
 /// Approximate bytes of a piece.
 const PIECE: usize = 64 << 10;
 /// Bytes of rows that are read at once to be kept.
@@ -56,8 +53,7 @@ struct Shared {
     /// Most bytes kept of an object that has changed.
     most: usize,
     state: Mutex<State>,
-    /// The task that moves to newer versions.
-    keeper: OnceLock<AbortHandle>,
+    _keeper: Keeper,
 }
 
 /// An object at one version.
@@ -133,8 +129,7 @@ impl Source {
     }
 }
 
-impl Shared {
-    /// Moves to a newer version; if the store does not answer, the next call tries again.
+impl Refresh for Shared {
     async fn refresh(&self) -> Result<()> {
         let mut state = self.state.lock().await;
         let Unread::Tx(old, begin) = &state.unread else { return Ok(()) };
@@ -157,24 +152,6 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(keeper) = self.keeper.get() {
-            keeper.abort();
-        }
-    }
-}
-
-async fn keep(shared: Weak<Shared>) {
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        let Some(shared) = shared.upgrade() else { return };
-        if let Err(e) = shared.refresh().await {
-            tracing::debug!(?e, "what is being sent");
-        }
-    }
-}
-
 impl Items {
     /// What `opening` names, at the version that `slot` has. None if this transaction has changed it. `most`: bytes to
     /// keep if others change it.
@@ -194,8 +171,10 @@ impl Items {
         }
         let state = Mutex::new(State { unread: Unread::Tx(tx.into(), begin), sent: 0 });
         let store = s.space.store.clone();
-        let shared = Arc::new(Shared { source, len, store, most, state, keeper: OnceLock::new() });
-        let _ = shared.keeper.set(tokio::spawn(keep(Arc::downgrade(&shared))).abort_handle());
+        let shared = Arc::new_cyclic(|shared| {
+            let _keeper = Keeper::of(Weak::clone(shared));
+            Shared { source, len, store, most, state, _keeper }
+        });
         Ok(Some(Items { shape: contents.shape(), len, each, shared }))
     }
 

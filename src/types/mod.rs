@@ -21,6 +21,7 @@ pub mod object;
 mod pieces;
 pub mod prebuilt;
 pub mod record;
+mod refreshed;
 pub mod set;
 pub mod string;
 pub mod zset;

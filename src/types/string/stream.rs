@@ -22,16 +22,12 @@ use crate::keyspace::keys::Prefix;
 use crate::store::{Read, Store, Tx};
 use crate::types::object::Slot;
 use crate::types::record::Stored;
+use crate::types::refreshed::{Keeper, Refresh};
 use crate::types::string::Str;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
-use tokio::task::AbortHandle;
-
-/// How long one version is used.
-const REFRESH: Duration = Duration::from_secs(1);
 
 /// Rows by their places in the string.
 type Rows = Vec<(u64, Bytes)>;
@@ -47,8 +43,7 @@ struct Shared {
     /// Most bytes kept of each string that may have changed.
     most: usize,
     strings: Mutex<HashMap<(Prefix, Bytes), Weak<Source>>>,
-    /// The task that moves to newer versions.
-    keeper: OnceLock<AbortHandle>,
+    _keeper: Keeper,
     /// Held while the version changes, and while a string is checked for the first time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -75,10 +70,11 @@ impl Holder {
     /// A holder for strings that `tx` reads. `most`: bytes to keep of each changed string.
     pub(crate) async fn new(store: Store, tx: &Tx, most: usize) -> StoreResult<Self> {
         let tx = Mutex::new(Arc::new(tx.again().await?));
-        let (strings, turn, keeper) = Default::default();
-        let shared = Arc::new(Shared { store, tx, most, strings, keeper, turn });
-        let _ = shared.keeper.set(tokio::spawn(keep(Arc::downgrade(&shared))).abort_handle());
-        Ok(Holder(shared))
+        let (strings, turn) = Default::default();
+        Ok(Holder(Arc::new_cyclic(|shared| {
+            let _keeper = Keeper::of(Weak::clone(shared));
+            Shared { store, tx, most, strings, _keeper, turn }
+        })))
     }
 
     /// The bytes `start..end` of the string `value` that `slot` holds.
@@ -122,9 +118,10 @@ impl Shared {
     fn tx(&self) -> Arc<Tx> {
         self.tx.lock().clone()
     }
+}
 
-    /// Moves to a newer version; if the store does not answer, the next call tries again.
-    async fn refresh(&self) -> StoreResult<()> {
+impl Refresh for Shared {
+    async fn refresh(&self) -> Result<()> {
         let _turn = self.turn.lock().await;
         let strings: Vec<Arc<Source>> = {
             let mut strings = self.strings.lock();
@@ -140,7 +137,7 @@ impl Shared {
             match source.is_unchanged(&new).await {
                 Ok(true) => {}
                 Ok(false) => drop(source.rows.set(source.read(&old, self.most).await)),
-                Err(e) => outcome = Err(e),
+                Err(e) => outcome = Err(e.into()),
             }
             tokio::task::coop::consume_budget().await;
         }
@@ -149,24 +146,6 @@ impl Shared {
             *self.tx.lock() = new;
         }
         outcome
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(keeper) = self.keeper.get() {
-            keeper.abort();
-        }
-    }
-}
-
-async fn keep(shared: Weak<Shared>) {
-    loop {
-        tokio::time::sleep(REFRESH).await;
-        let Some(shared) = shared.upgrade() else { return };
-        if let Err(e) = shared.refresh().await {
-            tracing::debug!(?e, "strings that are being sent");
-        }
     }
 }
 
