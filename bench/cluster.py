@@ -35,11 +35,13 @@ CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
     ("SET", ["-t", "set", "-r", "100000"], None),
     ("INCR one key", ["incr", "hot:counter"], None),
-    ("SADD one set, fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
+    ("SADD one set: fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
+    ("SADD one set: of 100 000 members of its own", ["-r", "100000", "sadd", "hot:own", "member:{server}:__rand_int__"], None),
+    ("SADD one set: of the same 100 000 members", ["-r", "100000", "sadd", "hot:same", "member:__rand_int__"], None),
     ("ZINCRBY one leaderboard", ["-r", "200000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
     ("ZRANK", ["-r", "200000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("RPUSH to one list and LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
-    ("SADD one set, known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
+    ("SADD one set: known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
 

@@ -17,10 +17,10 @@
 //! **Expiry.** A key that a batch has seen alive must still be alive, for everybody, until the batch commits:
 //! [`crate::keyspace::life`]. An open attempt keeps its claim, because it may have been applied.
 //!
-//! **Conflicts.** After the first conflict the batch is retried; after the second it is split, so that one
-//! contended unit does not hold up the others. A unit alone that keeps conflicting fences its keys, after 1
-//! to 6 conflicts depending on the duration of its attempts, and other writers of those keys wait for it
-//! ([`crate::keyspace::cluster::fences`]).
+//! **Conflicts.** A batch that conflicts is retried with fewer units ([`super::width`]). A unit alone, or several of
+//! the same keys, that keep conflicting fence their keys, after 1 to 6 conflicts depending on the duration of their
+//! attempts, and other writers of those keys wait for them ([`crate::keyspace::cluster::fences`]). The units behind
+//! them that need no other keys run with them.
 //!
 //! **An unreachable store** is retried until a client's `store-timeout` has passed ([`super::deadline`]).
 //! That client then gets the error; later units try the store again, so nothing has to be switched back. An
@@ -32,6 +32,7 @@ use super::batch::{Batch, Halt, is_full};
 use super::deadline::Deadline;
 use super::prebuild::{self, Prebuilds};
 use super::unit::{Beside, Done, Job};
+use super::width::{Width, are_alike, fenced_after};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside};
 use crate::error::{Error, StoreError};
@@ -45,14 +46,6 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Conflicts of a unit before it fences its keys, for attempts from [`SHORT`] to [`LONG`].
-const FENCED_AFTER: u32 = 1;
-/// The same for attempts shorter than [`SHORT`]: one of them soon finds a gap between two writers.
-const SHORT_FENCED_AFTER: u32 = 6;
-const SHORT: Duration = Duration::from_millis(5);
-/// The same for attempts of [`LONG`] or more, where writers would notice the fence.
-const LONG_FENCED_AFTER: u32 = 2;
-const LONG: Duration = Duration::from_millis(100);
 /// The longest pause between fencing and the next attempt, which is otherwise as long as the last attempt.
 const SETTLE: Duration = Duration::from_millis(20);
 /// Age of a batch after which no further unit joins it.
@@ -105,6 +98,7 @@ pub(super) struct Attempts {
     made: u64,
     /// Keeps other writers off the keys of the front job.
     fence: Option<Fence>,
+    width: Width,
     /// The last attempt saw something alive that expired before the attempt could commit.
     too_late: bool,
     /// When the store last answered all that a job or its prebuilding asked for.
@@ -127,6 +121,7 @@ impl Attempts {
             with_results: false,
             made: 0,
             fence: None,
+            width: Width::unlimited(),
             too_late: false,
             answered,
             commit_took,
@@ -245,6 +240,13 @@ impl Attempts {
         is_fenced
     }
 
+    /// The number of first jobs that need no other keys than those that are fenced, at least 1.
+    fn behind_fence(&self, jobs: &VecDeque<Job>) -> usize {
+        let Some(fence) = &self.fence else { return 1 };
+        let is_behind = |job: &&Job| fence.covers(&job.unit.touched(), &job.unit.written());
+        jobs.iter().skip(1).take_while(is_behind).count() + 1
+    }
+
     /// Informs other servers of the fence, if there is time.
     async fn tell_others(&mut self, within: Duration) {
         if let Some(fence) = &mut self.fence {
@@ -262,13 +264,14 @@ impl Attempts {
     async fn run_some(&mut self, jobs: &mut VecDeque<Job>) {
         let Some(oldest) = jobs.front() else { return };
         let mut deadline = Deadline::new(&self.server, oldest.since);
-        let mut width = jobs.len();
+        let mut width = self.width.of(jobs.len());
         let mut open = Vec::new();
         for tries in 1u32.. {
             let begun = self.server.env.clock.monotonic();
             match self.attempt(jobs, width, &mut open, &mut deadline).await {
                 Ok((done, delivery)) => {
                     self.answered = self.server.env.clock.monotonic();
+                    self.width.committed(done.len());
                     return answer_after(delivery, jobs, done);
                 }
                 Err(Halt::Rerun) => {}
@@ -290,19 +293,10 @@ impl Attempts {
                     return self.give_up(jobs, &open, 1, e.into());
                 }
                 Err(Halt::Store(e)) if deadline.retries(&self.server, &e) => {
-                    if splits(&e, tries) && !self.too_late {
-                        width = 1;
-                    }
                     let took = self.server.env.clock.monotonic().saturating_sub(begun);
-                    if width == 1
-                        && e == StoreError::Conflict
-                        && !self.too_late
-                        && self.is_to_fence(tries, took)
-                    {
-                        // An attempt that may have been applied is resolved here.
-                        if !self.settle(jobs, &mut deadline, took).await && open.is_empty() {
-                            return self.pass_on_front(jobs);
-                        }
+                    match self.contend(jobs, &mut deadline, &e, (tries, width, took), open.is_empty()).await {
+                        Some(next) => width = next,
+                        None => return,
                     }
                     self.back_off(tries).await;
                     // After an unknown commit, the next attempt first checks whether it was applied; if not,
@@ -324,6 +318,33 @@ impl Attempts {
                 }
             }
         }
+    }
+
+    /// How many of the first `width` jobs run next, after attempt `tries`, which took `took`, failed with `e`; it fences
+    /// their keys if it is time for that. None: the front job was passed on, which is allowed if `may_pass`.
+    async fn contend(
+        &mut self,
+        jobs: &mut VecDeque<Job>,
+        deadline: &mut Deadline,
+        e: &StoreError,
+        (tries, width, took): (u32, usize, Duration),
+        may_pass: bool,
+    ) -> Option<usize> {
+        if self.too_late {
+            return Some(width);
+        }
+        let is_conflict = *e == StoreError::Conflict;
+        let stays = is_conflict && are_alike(jobs, width);
+        let width = if stays { width } else { self.width.after(e, tries, width) };
+        if !is_conflict || !stays && width > 1 || !self.is_to_fence(tries, took) {
+            return Some(width);
+        }
+        // An attempt that may have been applied is resolved here.
+        if !self.settle(jobs, deadline, took).await && may_pass {
+            self.pass_on_front(jobs);
+            return None;
+        }
+        Some(self.behind_fence(jobs))
     }
 
     /// Passes the front job on to the heavy lane, where it can wait for fences.
@@ -450,12 +471,7 @@ impl Attempts {
     /// conflict. It does so at once if its results were prebuilt, because prebuilding takes longer than
     /// any attempt.
     fn is_to_fence(&self, tries: u32, took: Duration) -> bool {
-        let after = match took {
-            _ if took < SHORT => SHORT_FENCED_AFTER,
-            _ if took < LONG => FENCED_AFTER,
-            _ => LONG_FENCED_AFTER,
-        };
-        self.fence.is_none() && (self.with_results || tries >= after)
+        self.fence.is_none() && (self.with_results || tries >= fenced_after(took))
     }
 
     /// Sleeps for a random time that grows with the number of tries; not after the first.
@@ -473,15 +489,6 @@ fn outgrows(jobs: &VecDeque<Job>, e: &StoreError) -> bool {
     let may_prebuild =
         |job: &Job| job.forced.may_prebuild && job.unit.calls.iter().any(Call::can_be_prebuilt);
     matches!(e, StoreError::TooLarge | StoreError::TooOld) && jobs.front().is_some_and(may_prebuild)
-}
-
-/// Whether to run the units of a batch one by one after attempt `tries` failed with `e`.
-fn splits(e: &StoreError, tries: u32) -> bool {
-    match e {
-        StoreError::TooLarge => true,
-        StoreError::Unavailable(_) => false,
-        _ => tries > 1,
-    }
 }
 
 /// The number of first jobs to answer as unknown: those that an open attempt may have applied, at least
@@ -529,16 +536,6 @@ mod tests {
 
     fn jobs(lines: &[&str]) -> VecDeque<Job> {
         lines.iter().map(|line| job(unit(&[line]), Duration::ZERO).0).collect()
-    }
-
-    #[test]
-    fn a_batch_is_split_by_its_second_conflict_and_never_for_an_outage() {
-        use StoreError::*;
-        assert!(splits(&TooLarge, 1));
-        for e in [Conflict, TooOld, Unknown] {
-            assert_eq!([1, 2].map(|tries| splits(&e, tries)), [false, true], "{e:?}");
-        }
-        assert!(!splits(&Unavailable(String::new()), 9));
     }
 
     #[test]

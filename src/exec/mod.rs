@@ -40,6 +40,7 @@ mod tracked;
 mod unit;
 mod waiting;
 mod watch;
+mod width;
 
 pub use executor::Executor;
 pub use unit::{Done, LARGE, Unit};

@@ -306,6 +306,12 @@ impl Fences {
 }
 
 impl Fence {
+    /// Whether nobody else writes what a unit touches and what it writes.
+    pub(crate) fn covers(&self, touched: &[u64], written: &[u64]) -> bool {
+        let Fenced { keys, written: writes } = &*self.fenced;
+        touched.iter().all(|key| keys.contains(key)) && written.iter().all(|key| writes.contains(key))
+    }
+
     /// Informs the other servers known to `instances`, as far as the store answers `within` this time. `slot` has no
     /// other fence. `nonce` is a number never used before.
     pub(crate) async fn tell(&mut self, instances: &Instances, slot: u16, nonce: u64, within: Duration) {

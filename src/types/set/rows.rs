@@ -105,6 +105,23 @@ pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result
     }
 }
 
+/// The first deltas of the ids in `lo..hi`, about `most`, and the id at which the others begin. Snapshot read.
+pub(crate) async fn first_deltas(
+    s: &Scope<'_>,
+    oid: Oid,
+    (lo, hi): (u64, Option<u64>),
+    most: usize,
+) -> Result<(BTreeMap<u64, bool>, Option<u64>)> {
+    let end = hi.map_or_else(|| s.db.set_rows_end(oid, 1), |hi| s.db.delta(oid, hi));
+    let opts = RangeOptions { limit: most, bytes: PAGE, ..RangeOptions::default() };
+    let page = s.tx.get_range(&s.db.delta(oid, lo), &end, opts, Read::Snapshot).await?;
+    let delta =
+        |(key, value): &(bytes::Bytes, bytes::Bytes)| Ok((id_of(key)?, value[..] == *delta_value(true)));
+    let found: BTreeMap<u64, bool> = page.pairs.iter().map(delta).collect::<Result<_>>()?;
+    let rest = found.keys().next_back().filter(|_| page.more).and_then(|last| last.checked_add(1));
+    Ok((found, rest))
+}
+
 /// Applies `deltas` to `ids`.
 pub(crate) fn apply(ids: &mut RoaringTreemap, deltas: &BTreeMap<u64, bool>) {
     for (id, adds) in deltas {
