@@ -30,7 +30,7 @@ from page import Page
 # the first, the next one the second), what is there before.
 FILL = ["-t", "set", "-r", "100000", "-n", "100000", "-P", "16"]
 ELEMENTS = ["-n", "100000", "-P", "16", "rpush", "hot:list", "1"]
-BOARD = ["-c", "4", "-r", "200000", "-n", "6000", "zadd", "board", *["__rand_int__", "player:__rand_int__"] * 100]
+BOARD = ["-c", "4", "-r", "100000", "-n", "3000", "zadd", "board", *["__rand_int__", "player:__rand_int__"] * 100]
 CASES = [
     ("GET", ["-t", "get", "-r", "100000"], FILL),
     ("SET", ["-t", "set", "-r", "100000"], None),
@@ -38,8 +38,8 @@ CASES = [
     ("SADD one set: fresh members", ["-r", "2000000000", "sadd", "hot:set", "member:{server}:__rand_int__"], None),
     ("SADD one set: of 100 000 members of its own", ["-r", "100000", "sadd", "hot:own", "member:{server}:__rand_int__"], None),
     ("SADD one set: of the same 100 000 members", ["-r", "100000", "sadd", "hot:same", "member:__rand_int__"], None),
-    ("ZINCRBY one leaderboard", ["-r", "200000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
-    ("ZRANK", ["-r", "200000", "zrank", "board", "player:__rand_int__"], BOARD),
+    ("ZINCRBY one leaderboard", ["-r", "100000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
+    ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("RPUSH to one list and LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
     ("SADD one set: known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
