@@ -1,5 +1,5 @@
 //! Third-party programs: client libraries in their languages (`libraries`), a task queue (`celery`),
-//! libraries that work by scripts (`scripted`), redis-cli in its modes, redis-benchmark. A missing program is skipped with a message.
+//! libraries that work by scripts (`scripted`) or keep sessions (`sessions`), redis-cli in its modes, redis-benchmark. A missing program is skipped with a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -9,6 +9,7 @@ mod support;
 mod celery;
 mod libraries;
 mod scripted;
+mod sessions;
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
