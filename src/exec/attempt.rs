@@ -34,7 +34,7 @@ use super::prebuild::{self, Prebuilds};
 use super::unit::{Beside, Done, Job};
 use super::width::{Width, are_alike, fenced_after};
 use crate::dispatch::Call;
-use crate::env::{Claim, Rng, aside};
+use crate::env::{Claim, Rng, aside, aside_of};
 use crate::error::{Error, StoreError};
 use crate::keyspace::cluster::fences::Fence;
 use crate::keyspace::dictionary::backpressure;
@@ -242,9 +242,10 @@ impl Attempts {
 
     /// The number of first jobs that need no other keys than those that are fenced, at least 1.
     fn behind_fence(&self, jobs: &VecDeque<Job>) -> usize {
-        let Some(fence) = &self.fence else { return 1 };
-        let is_behind = |job: &&Job| fence.covers(&job.unit.touched(), &job.unit.written());
-        jobs.iter().skip(1).take_while(is_behind).count() + 1
+        let Some((keys, writes)) = self.fence.as_ref().map(Fence::keys) else { return 1 };
+        let calls = jobs.iter().map(|job| job.unit.calls.len()).sum();
+        let is_behind = |job: &&Job| job.unit.is_within(keys, writes);
+        aside_of(calls, || jobs.iter().skip(1).take_while(is_behind).count() + 1)
     }
 
     /// Informs other servers of the fence, if there is time.
@@ -334,7 +335,7 @@ impl Attempts {
             return Some(width);
         }
         let is_conflict = *e == StoreError::Conflict;
-        let stays = is_conflict && are_alike(jobs, width);
+        let stays = is_conflict && self.fence.is_none() && are_alike(jobs, width);
         let width = if stays { width } else { self.width.after(e, tries, width) };
         if !is_conflict || !stays && width > 1 || !self.is_to_fence(tries, took) {
             return Some(width);
@@ -344,7 +345,9 @@ impl Attempts {
             self.pass_on_front(jobs);
             return None;
         }
-        Some(self.behind_fence(jobs))
+        let behind = self.behind_fence(jobs);
+        // Only what an open attempt held may be answered as unknown.
+        Some(if may_pass { behind } else { behind.min(width) })
     }
 
     /// Passes the front job on to the heavy lane, where it can wait for fences.
@@ -362,7 +365,7 @@ impl Attempts {
         if let (Some(beside), Some(job)) = (&self.beside, at.and_then(|at| jobs.remove(at))) {
             beside.send(job);
         }
-        at.filter(|at| *at > 0).unwrap_or(jobs.len())
+        at.filter(|at| *at > 0).unwrap_or_else(|| self.width.of(jobs.len()))
     }
 
     /// Refuses the first `n` jobs with `e`. An attempt with an unknown result may have applied jobs: their

@@ -36,7 +36,7 @@ pub(super) fn job(unit: Unit, since: Duration) -> (Job, oneshot::Receiver<Done>)
     (Job { unit, since, forced: Forced::default(), answer }, heard)
 }
 
-/// A server on a store of its own, which goes with it; no jobs run.
+/// A server on a store of its own, which goes with it; no background jobs run.
 pub(crate) struct World {
     pub(crate) server: Arc<Server>,
     pub(crate) exec: Arc<Executor>,

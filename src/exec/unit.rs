@@ -13,6 +13,7 @@ use crate::server::reply::Reply;
 use crate::spec::{Flags, keys_of, written_keys};
 use crate::telemetry::counters::Lookups;
 use bytes::Bytes;
+use std::collections::HashSet;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
@@ -81,6 +82,13 @@ impl Unit {
         let keys = writes().flat_map(|c| written_keys(c.row, &c.argv)).map(|key| hash(key));
         let databases = writes().any(|c| c.row.keys.is_empty()).then_some(DATABASES);
         keys.chain(databases).collect()
+    }
+
+    /// Whether it touches some of these keys and no other, and writes no other than those.
+    pub(super) fn is_within(&self, keys: &HashSet<u64>, writes: &HashSet<u64>) -> bool {
+        let touched = self.touched();
+        let all = |some: &[u64], of: &HashSet<u64>| some.iter().all(|key| of.contains(key));
+        !touched.is_empty() && all(&touched, keys) && all(&self.written(), writes)
     }
 
     pub(super) fn weight(&self) -> usize {

@@ -1,15 +1,17 @@
-//! How many units run in one transaction while servers meet in their keys.
+//! Limits a lane's batches while other servers write the same keys.
 //!
-//! The more units a batch has, the sooner it meets what another server writes. After its first conflict it is
-//! retried, after each further one its first half; so one contended unit does not hold up the others for long. The
-//! next batches stay narrow too, and grow by a quarter each time that one commits.
+//! The more units a batch has, the sooner it meets what another server writes. A batch that conflicts is retried once
+//! as it is, and then halved after each further conflict; so one contended unit does not hold up the others for long.
+//! Later batches stay that narrow, and grow by a quarter with each full one that commits.
 //!
 //! That does not help units that all touch the same keys, such as INCR of one counter: those stay together, and fence
-//! their keys ([`crate::keyspace::cluster::fences`]), as a unit alone does that keeps conflicting.
+//! their keys ([`crate::keyspace::cluster::fences`]), as a unit alone does that keeps conflicting. If they conflict
+//! behind their fence, it is about other rows, such as those of new members: then they are halved too.
 
 use super::unit::Job;
+use crate::env::aside_of;
 use crate::error::StoreError;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 /// Conflicts of a unit before it fences its keys, for attempts from [`SHORT`] to [`LONG`].
@@ -43,8 +45,8 @@ impl Width {
             StoreError::Conflict => {}
             _ => return 1,
         }
-        self.0 = n.div_ceil(2);
-        self.0
+        self.0 = self.0.min(n.div_ceil(2));
+        n.div_ceil(2)
     }
 
     /// `n` units have committed.
@@ -55,13 +57,17 @@ impl Width {
     }
 }
 
-/// Whether each of the first `n` jobs touches the keys of the first one only.
+/// Whether the first `n` jobs touch the keys of the first one only. Not if those are none: a script without keys may
+/// touch any.
 pub(super) fn are_alike(jobs: &VecDeque<Job>, n: usize) -> bool {
-    let Some(first) = jobs.front() else { return true };
-    let (touched, written) = (first.unit.touched(), first.unit.written());
-    let within = |some: &[u64], all: &[u64]| some.iter().all(|key| all.contains(key));
-    let is_alike = |job: &Job| within(&job.unit.touched(), &touched) && within(&job.unit.written(), &written);
-    jobs.iter().take(n).skip(1).all(is_alike)
+    let Some(first) = jobs.front().filter(|_| n > 1) else { return true };
+    let calls = jobs.iter().take(n).map(|job| job.unit.calls.len()).sum();
+    aside_of(calls, || {
+        let touched: HashSet<u64> = first.unit.touched().into_iter().collect();
+        let written: HashSet<u64> = first.unit.written().into_iter().collect();
+        let is_alike = |job: &Job| job.unit.is_within(&touched, &written);
+        !touched.is_empty() && jobs.iter().take(n).skip(1).all(is_alike)
+    })
 }
 
 /// The number of conflicts after which keys are fenced for attempts of this duration.
@@ -117,6 +123,7 @@ mod tests {
         assert!(!alike(&["INCR k", "INCR k", "INCR l"]));
         assert!(!alike(&["GET k", "INCR k"]), "the first one does not write");
         assert!(!alike(&["INCR a", "RENAME a b"]));
-        assert!(!alike(&["INCR k", "FLUSHDB"]));
+        assert!(!alike(&["INCR k", "FLUSHDB"]) && !alike(&["INCR k", "PUBLISH c m"]));
+        assert!(!alike(&["PUBLISH c m", "PUBLISH c m"]), "without keys");
     }
 }

@@ -13,7 +13,7 @@ pub(super) trait Refresh: Send + Sync + 'static {
     fn refresh(&self) -> impl Future<Output = Result<()>> + Send;
 }
 
-/// The task that refreshes its owner. Ends with it, also while it waits for the store.
+/// The task that refreshes its owner. It ends with its owner; a refresh under way finishes first.
 pub(super) struct Keeper(AbortHandle);
 
 impl Keeper {

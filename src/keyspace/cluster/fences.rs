@@ -306,10 +306,9 @@ impl Fences {
 }
 
 impl Fence {
-    /// Whether nobody else writes what a unit touches and what it writes.
-    pub(crate) fn covers(&self, touched: &[u64], written: &[u64]) -> bool {
-        let Fenced { keys, written: writes } = &*self.fenced;
-        touched.iter().all(|key| keys.contains(key)) && written.iter().all(|key| writes.contains(key))
+    /// The keys that it is around, and those that its unit may write.
+    pub(crate) fn keys(&self) -> (&HashSet<u64>, &HashSet<u64>) {
+        (&self.fenced.keys, &self.fenced.written)
     }
 
     /// Informs the other servers known to `instances`, as far as the store answers `within` this time. `slot` has no

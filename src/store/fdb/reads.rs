@@ -5,14 +5,16 @@
 //! at commit. So a transaction without writes pays nothing for them, and a key that is read often is passed
 //! once.
 
+use crate::store::key_after;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// The longest page to remember, in rows.
+/// The longest page to remember: in rows, or in bytes of their keys and values.
 const KEPT_ROWS: usize = 128;
+const KEPT_BYTES: usize = 1 << 16;
 
 /// A range read: its bounds, the most rows and bytes, and its direction.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,24 +81,31 @@ impl Reads {
 
     fn part(&self, ask: &Ask) -> Option<Page> {
         let whole = self.covered_from(&ask.begin).is_some_and(|end| ask.end <= *end);
-        if !whole || ask.reverse || ask.limit.is_some() {
+        if !whole || ask.reverse {
             return None;
         }
         let inside = self.values.range(ask.begin.clone()..ask.end.clone());
-        let rows = inside.filter_map(|(key, value)| Some((key.clone(), value.clone()?))).collect();
-        Some(Page { rows, more: false })
+        let mut inside = inside.filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
+        let rows = inside.by_ref().take(ask.limit.unwrap_or(usize::MAX)).collect();
+        Some(Page { rows, more: inside.next().is_some() })
     }
 
-    /// Remembers a range read's result if it is small: a long scan is not repeated. A completely read range
-    /// also answers point reads in it.
+    /// Remembers a range read's result if it is small: a long scan is not repeated. What was read completely,
+    /// be it the first part of the range, also answers point reads in it.
     pub(super) fn fetched_page(&mut self, ask: Ask, page: &Page) {
-        if page.rows.len() > KEPT_ROWS {
+        let size = || page.rows.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+        if page.rows.len() > KEPT_ROWS && size() > KEPT_BYTES {
             return;
         }
-        if !page.more {
+        let end = match page.rows.last() {
+            _ if !page.more => Some(ask.end.clone()),
+            Some((last, _)) if !ask.reverse => Some(key_after(last).into()),
+            _ => None,
+        };
+        if let Some(whole) = end {
             self.values.extend(page.rows.iter().map(|(key, value)| (key.clone(), Some(value.clone()))));
             let end = self.covered.entry(ask.begin.clone()).or_default();
-            *end = ask.end.clone().max(std::mem::take(end));
+            *end = whole.max(std::mem::take(end));
         }
         self.pages.insert(ask, page.clone());
     }

@@ -105,7 +105,7 @@ pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result
     }
 }
 
-/// The first deltas of the ids in `lo..hi`, about `most`, and the id at which the others begin. Snapshot read.
+/// The first deltas of the ids in `lo..hi`, at most `most`, and the id at which the others begin. Snapshot read.
 pub(crate) async fn first_deltas(
     s: &Scope<'_>,
     oid: Oid,
