@@ -32,7 +32,7 @@ use super::batch::{Batch, Halt, is_full};
 use super::deadline::Deadline;
 use super::prebuild::{self, Prebuilds};
 use super::unit::{Beside, Done, Job};
-use super::width::{Width, are_alike, fenced_after};
+use super::width::{TOGETHER, Width, are_alike, fenced_after};
 use crate::dispatch::Call;
 use crate::env::{Claim, Rng, aside, aside_of};
 use crate::error::{Error, StoreError};
@@ -335,7 +335,7 @@ impl Attempts {
             return Some(width);
         }
         let is_conflict = *e == StoreError::Conflict;
-        let stays = is_conflict && self.fence.is_none() && are_alike(jobs, width);
+        let stays = is_conflict && tries < TOGETHER && are_alike(jobs, width);
         let width = if stays { width } else { self.width.after(e, tries, width) };
         if !is_conflict || !stays && width > 1 || !self.is_to_fence(tries, took) {
             return Some(width);

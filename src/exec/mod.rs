@@ -13,8 +13,8 @@
 //! A call or an EXEC with an **id** runs once for that id, see [`idempotency`]; it may write, whatever its
 //! row says.
 //!
-//! A unit that keeps conflicting fences its keys ([`crate::keyspace::cluster::fences`]): units that write
-//! those keys wait before they are queued.
+//! A unit that keeps conflicting, or a batch of units of the same keys, fences its keys
+//! ([`crate::keyspace::cluster::fences`]): units that write those keys wait before they are queued ([`width`]).
 //!
 //! Commands publish (PUBLISH, changes of keys) once their transaction has committed, in commit order: see
 //! `server::subscribers`.

@@ -5,8 +5,8 @@
 //! Later batches stay that narrow, and grow by a quarter with each full one that commits.
 //!
 //! That does not help units that all touch the same keys, such as INCR of one counter: those stay together, and fence
-//! their keys ([`crate::keyspace::cluster::fences`]), as a unit alone does that keeps conflicting. If they conflict
-//! behind their fence, it is about other rows, such as those of new members: then they are halved too.
+//! their keys ([`crate::keyspace::cluster::fences`]), as a unit alone does that keeps conflicting. If they go on to
+//! conflict, it is about other rows, such as those of new members: after [`TOGETHER`] attempts they are halved too.
 
 use super::unit::Job;
 use crate::env::aside_of;
@@ -22,6 +22,10 @@ const SHORT: Duration = Duration::from_millis(5);
 /// The same for attempts of [`LONG`] or more, where writers would notice the fence.
 const LONG_FENCED_AFTER: u32 = 2;
 const LONG: Duration = Duration::from_millis(100);
+
+/// Attempts of units that touch the same keys before they are halved. Another server may learn of a fence only after
+/// some of them.
+pub(super) const TOGETHER: u32 = 16;
 
 /// The most units of the next batch.
 pub(super) struct Width(usize);

@@ -5,7 +5,7 @@ const LARGEST_INTEGER: u64 = 1 << 62;
 
 /// The shortest digits that give `d` back, formatted as in Redis 7.2 (`fpconv_dtoa`): plain up to 21 digits
 /// before the point and 6 zeros after it, otherwise with an exponent. Integers are written with all of their digits.
-/// (Grisu2 in Redis sometimes finds a longer text for the same number.)
+/// (Redis' Grisu2 writes one digit more than it needs of some numbers of 16 or 17 digits.)
 pub(crate) fn text(d: f64) -> String {
     if d.is_nan() || d.is_infinite() {
         let text = if d.is_nan() { "nan" } else { "inf" };

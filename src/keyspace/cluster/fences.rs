@@ -1,9 +1,9 @@
 //! Fences let a command through that keeps conflicting with the writers of its keys.
 //!
 //! Transactions are optimistic. One that takes longer than the gap between two changes of its keys would
-//! never commit. So after some conflicts its server **fences** its keys: units that write one of them wait
-//! before they begin, those in flight finish, and the next attempt meets no writer. The fence is lifted when
-//! the command is answered.
+//! never commit. So after some conflicts its server **fences** its keys, for it or for several units of the same keys:
+//! units that write one of them wait before they begin, those in flight finish, and the next attempt meets no writer.
+//! The fence is lifted when the command is answered.
 //!
 //! * Correctness never depends on fences, only on transactions. A fence that is seen late costs another
 //!   attempt. A fence that is never lifted, because its server has died, delays each unit by [`LONGEST`] at
