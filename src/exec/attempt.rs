@@ -323,7 +323,7 @@ impl Attempts {
 
     /// How many of the first `width` jobs run next, after attempt `tries`, which took `took`, failed with `e`; it fences
     /// their keys if it is time for that. None: the front job was passed on, which is allowed if `may_pass`.
-    async fn contend(
+    pub(super) async fn contend(
         &mut self,
         jobs: &mut VecDeque<Job>,
         deadline: &mut Deadline,

@@ -86,7 +86,10 @@ pub(super) fn fenced_after(took: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::fixtures::{job, unit};
+    use crate::exec::attempt::{Attempts, Slot};
+    use crate::exec::deadline::Deadline;
+    use crate::exec::fixtures::{World, job, unit};
+    use crate::keyspace::keys::hash;
     use StoreError::*;
 
     #[test]
@@ -129,5 +132,33 @@ mod tests {
         assert!(!alike(&["INCR a", "RENAME a b"]));
         assert!(!alike(&["INCR k", "FLUSHDB"]) && !alike(&["INCR k", "PUBLISH c m"]));
         assert!(!alike(&["PUBLISH c m", "PUBLISH c m"]), "without keys");
+    }
+
+    /// What runs next when the first `width` of these jobs meet a conflict in attempt `tries`, and whether their keys are
+    /// fenced.
+    async fn next(lines: &[&str], tries: u32, width: usize, may_pass: bool) -> (Option<usize>, bool) {
+        let w = World::new().await;
+        let mut attempts = Attempts::new(w.server.clone(), Slot::new(7, 0));
+        let mut deadline = Deadline::new(&w.server, w.env.clock.monotonic());
+        let mut jobs = lines.iter().map(|line| job(unit(&[line]), Duration::ZERO).0).collect();
+        let attempt = (tries, width, SHORT);
+        let next = attempts.contend(&mut jobs, &mut deadline, &Conflict, attempt, may_pass).await;
+        let is_fenced = w.server.space.try_fence([hash(b"k")].into(), [hash(b"k")].into()).is_none();
+        (next, is_fenced)
+    }
+
+    #[tokio::test]
+    async fn units_of_one_key_fence_it_together() {
+        let mixed = ["INCR k", "INCR k", "INCR k", "INCR l", "INCR k"];
+        assert_eq!(next(&mixed, 1, 3, true).await, (Some(3), true));
+        assert_eq!(next(&mixed, 1, 2, true).await, (Some(3), true), "and those behind them");
+        assert_eq!(
+            next(&mixed, 1, 2, false).await,
+            (Some(2), true),
+            "not if an attempt may have been applied"
+        );
+        assert_eq!(next(&mixed, 1, 5, true).await, (Some(5), false));
+        assert_eq!(next(&mixed, 2, 5, true).await, (Some(3), false));
+        assert_eq!(next(&mixed, TOGETHER, 3, true).await, (Some(2), false), "it is about other rows");
     }
 }

@@ -4,29 +4,19 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const fs = require("node:fs");
-const path = require("node:path");
 const { RateLimiterRedis, RateLimiterRes } = require("rate-limiter-flexible");
 
-const [library, port, password, protocol, control] = process.argv.slice(2);
+const { library, port, password, protocol, until, restart } = require("./drive.cjs");
 const CLIENTS = 4;
-
-async function until(what, holds) {
-  for (let n = 0; n < 1000; n++) {
-    if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  throw new Error(`never: ${what}`);
-}
 
 async function connect() {
   if (library === "ioredis") {
     const Redis = require("ioredis");
-    const client = new Redis({ port: Number(port), password, protocol: Number(protocol), retryStrategy: () => 50 });
+    const client = new Redis({ port, password, protocol, retryStrategy: () => 50 });
     return client.on("error", () => {}); // told while the server is away
   }
   const { createClient } = require("redis");
-  const client = createClient({ socket: { port: Number(port), reconnectStrategy: 50 }, password, RESP: Number(protocol) });
+  const client = createClient({ socket: { port, reconnectStrategy: 50 }, password, RESP: protocol });
   return client.on("error", () => {}).connect();
 }
 
@@ -84,8 +74,7 @@ function cases(clients) {
     async starting_again() {
       const all = limiters({ points: 50, duration: 600, keyPrefix: "kept" });
       assert.equal((await parallel(all, 8, "ann"))[0].length, 32);
-      fs.writeFileSync(path.join(control, "restart"), "");
-      await until("a new server", () => fs.existsSync(path.join(control, "restarted")));
+      await restart();
       const answers = (client) => client.ping().then(() => true, () => false);
       for (const client of clients) await until("an answer", () => answers(client));
       const [passed, refused] = await parallel(all, 10, "ann");

@@ -6,24 +6,8 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const fs = require("node:fs");
-const path = require("node:path");
 
-const [library, port, password, protocol, control] = process.argv.slice(2);
-const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
-async function until(what, holds) {
-  for (let n = 0; n < 1000; n++) {
-    if (await holds()) return;
-    await sleep(20);
-  }
-  throw new Error(`never: ${what}`);
-}
-
-async function restart() {
-  fs.writeFileSync(path.join(control, "restart"), "");
-  await until("a new server", () => fs.existsSync(path.join(control, "restarted")));
-}
+const { library, port, password, protocol, sleep, until, restart } = require("./drive.cjs");
 
 // What a call that blocks on another connection returns once `serve` has run, 100 ms later.
 async function waits(call, serve) {
@@ -40,7 +24,7 @@ const sorted = (items) => [...items].map(String).sort();
 function ioredis() {
   const Redis = require("ioredis");
   const connect = (options) => {
-    const client = new Redis({ port: Number(port), password, protocol: Number(protocol), retryStrategy: () => 50, ...options });
+    const client = new Redis({ port, password, protocol, retryStrategy: () => 50, ...options });
     client.on("error", () => {}); // told while the server is away
     return client;
   };
@@ -179,9 +163,9 @@ function ioredis() {
 function node_redis() {
   const { BasicClientSideCache, createClient, createClientPool, WatchError } = require("redis");
   const options = (more) => ({
-    socket: { port: Number(port), reconnectStrategy: 50 },
+    socket: { port, reconnectStrategy: 50 },
     password,
-    RESP: Number(protocol),
+    RESP: protocol,
     ...more,
   });
   const connect = async (more) => {
@@ -246,7 +230,7 @@ function node_redis() {
       assert.equal(info.name, "tester");
       assert.equal(info.db, 3);
       client.destroy();
-      const wrong = createClient(options({ password: "wrong", socket: { port: Number(port), reconnectStrategy: false } }));
+      const wrong = createClient(options({ password: "wrong", socket: { port, reconnectStrategy: false } }));
       wrong.on("error", () => {});
       await assert.rejects(wrong.connect(), /WRONGPASS/);
     },
@@ -353,7 +337,7 @@ function node_redis() {
 async function main() {
   const cases = { ioredis, redis: node_redis }[library]();
   for (const [name, run] of Object.entries(cases)) {
-    if (name === "cached" && protocol === "2") continue;
+    if (name === "cached" && protocol === 2) continue;
     await run();
     console.log(`${library} RESP${protocol}: ${name}`);
   }

@@ -4,25 +4,15 @@
 "use strict";
 
 const assert = require("node:assert/strict");
-const fs = require("node:fs");
 const http = require("node:http");
-const path = require("node:path");
 const session = require("express-session");
 const { RedisStore } = require("connect-redis");
 const { createClient } = require("redis");
 
-const [, port, password, protocol, control] = process.argv.slice(2);
-
-async function until(what, holds) {
-  for (let n = 0; n < 1000; n++) {
-    if (await holds()) return;
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  throw new Error(`never: ${what}`);
-}
+const { port, password, protocol, until, restart } = require("./drive.cjs");
 
 async function connect() {
-  const client = createClient({ socket: { port: Number(port), reconnectStrategy: 50 }, password, RESP: Number(protocol) });
+  const client = createClient({ socket: { port, reconnectStrategy: 50 }, password, RESP: protocol });
   return client.on("error", () => {}).connect(); // told while the server is away
 }
 
@@ -97,8 +87,7 @@ function cases(client) {
     async starting_again() {
       const visit = browser(await serve(new RedisStore({ client }), 3_600_000));
       await visit("/");
-      fs.writeFileSync(path.join(control, "restart"), "");
-      await until("a new server", () => fs.existsSync(path.join(control, "restarted")));
+      await restart();
       await until("an answer", () => client.ping().then(() => true, () => false));
       assert.equal((await visit("/")).visits, 2);
     },
