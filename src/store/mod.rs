@@ -29,6 +29,7 @@ pub mod faulty;
 #[cfg(feature = "fdb")]
 pub mod fdb;
 mod held;
+mod kept;
 pub mod local;
 pub mod observe;
 mod retry;

@@ -19,6 +19,7 @@ enum Op {
     Get(Vec<u8>, Read, Option<Vec<u8>>),
     Ahead(Vec<u8>, Vec<u8>, Read, Option<Vec<u8>>),
     Range(Vec<u8>, Vec<u8>, RangeOptions, Read, Rows, bool),
+    Kept(Vec<u8>, Vec<u8>, Read, Rows),
     Set(Vec<u8>, Vec<u8>),
     Clear(Vec<u8>),
     ClearRange(Vec<u8>, Vec<u8>),
@@ -39,7 +40,7 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn op(rng: &mut Rng, read: Read) -> Op {
-    match rng.below(12) {
+    match rng.below(13) {
         0..2 => Op::Get(key(rng), read, None),
         2 => Op::Ahead(key(rng), key(rng), read, None),
         3..5 => {
@@ -54,6 +55,11 @@ fn op(rng: &mut Rng, read: Read) -> Op {
         8 => Op::Clear(key(rng)),
         9 => Op::ClearRange(key(rng), key(rng)),
         10 => Op::Add(key(rng), bytes(rng)),
+        // Few ranges, so that they are asked for again.
+        11 => {
+            let begin = key(rng)[..1].to_vec();
+            Op::Kept(begin.clone(), vec![begin[0] + 1], read, Vec::new())
+        }
         _ => Op::Max(key(rng), bytes(rng)),
     }
 }
@@ -74,6 +80,13 @@ async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
             *seen = found.pairs.into_iter().map(|(k, v)| (vec(k), vec(v))).collect();
             *more = found.more;
         }
+        Op::Kept(begin, end, read, seen) => {
+            seen.clear();
+            tx.visit_kept(begin, end, &mut |key, value| seen.push((key.to_vec(), value.to_vec()))).await?;
+            if *read == Read::Serializable {
+                tx.add_read_conflict(begin, end)?;
+            }
+        }
         Op::Set(key, value) => tx.set(key, value)?,
         Op::Clear(key) => tx.clear(key)?,
         Op::ClearRange(begin, end) => tx.clear_range(begin, end)?,
@@ -93,12 +106,15 @@ fn replay(model: &mut Model, op: &Op, check: bool) {
             let (expected, expected_more) = model_range(model, begin, end, *options);
             assert_eq!((seen, *more), (&expected, expected_more), "{op:?}");
         }
+        Op::Kept(begin, end, _, seen) if check => {
+            assert_eq!(seen, &model_range(model, begin, end, RangeOptions::default()).0, "{op:?}");
+        }
         Op::Set(key, value) => drop(model.insert(key.clone(), value.clone())),
         Op::Clear(key) => drop(model.remove(key)),
         Op::ClearRange(begin, end) => model.retain(|k, _| !(begin <= k && k < end)),
         Op::Add(key, delta) => atomic(model, key, delta, add),
         Op::Max(key, operand) => atomic(model, key, operand, u128::max),
-        Op::Get(..) | Op::Ahead(..) | Op::Range(..) => {}
+        Op::Get(..) | Op::Ahead(..) | Op::Range(..) | Op::Kept(..) => {}
     }
 }
 
@@ -209,6 +225,7 @@ fn check_history(mut history: Vec<Done>, found: &Model, seed: u64) {
                 op,
                 Op::Get(_, Read::Serializable, _)
                     | Op::Ahead(_, _, Read::Serializable, _)
+                    | Op::Kept(_, _, Read::Serializable, _)
                     | Op::Range(_, _, _, Read::Serializable, ..)
             );
             replay(&mut now, op, serializable);

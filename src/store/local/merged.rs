@@ -6,6 +6,7 @@
 
 use super::cleared::Cleared;
 use super::gaps::Gaps;
+use super::pages::Cursor;
 use super::recent::{Layer, Shown};
 use crate::store::{Version, key_after};
 use bytes::Bytes;
@@ -52,9 +53,75 @@ impl Part {
     }
 }
 
+/// Where RocksDB's rows come from.
+pub(super) enum Under<'a> {
+    Engine(DBRawIterator<'a>),
+    Page(Cursor),
+}
+
+impl Under<'_> {
+    fn seek_to_first(&mut self) {
+        match self {
+            Under::Engine(rows) => rows.seek_to_first(),
+            Under::Page(rows) => rows.seek_to_first(),
+        }
+    }
+    fn seek_to_last(&mut self) {
+        match self {
+            Under::Engine(rows) => rows.seek_to_last(),
+            Under::Page(rows) => rows.seek_to_last(),
+        }
+    }
+    fn seek(&mut self, key: &[u8]) {
+        match self {
+            Under::Engine(rows) => rows.seek(key),
+            Under::Page(rows) => rows.seek(key),
+        }
+    }
+    fn seek_for_prev(&mut self, key: &[u8]) {
+        match self {
+            Under::Engine(rows) => rows.seek_for_prev(key),
+            Under::Page(rows) => rows.seek_for_prev(key),
+        }
+    }
+    fn next(&mut self) {
+        match self {
+            Under::Engine(rows) => rows.next(),
+            Under::Page(rows) => rows.next(),
+        }
+    }
+    fn prev(&mut self) {
+        match self {
+            Under::Engine(rows) => rows.prev(),
+            Under::Page(rows) => rows.prev(),
+        }
+    }
+    fn item(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            Under::Engine(rows) => rows.item(),
+            Under::Page(rows) => rows.item(),
+        }
+    }
+    fn key(&self) -> Option<&[u8]> {
+        self.item().map(|(key, _)| key)
+    }
+    fn valid(&self) -> bool {
+        match self {
+            Under::Engine(rows) => rows.valid(),
+            Under::Page(rows) => rows.item().is_some(),
+        }
+    }
+    fn status(&self) -> Result<(), rocksdb::Error> {
+        match self {
+            Under::Engine(rows) => rows.status(),
+            Under::Page(_) => Ok(()),
+        }
+    }
+}
+
 /// An iterator over the rows of a range. See the module.
 pub(super) struct Rows<'a> {
-    base: DBRawIterator<'a>,
+    base: Under<'a>,
     /// Whether RocksDB has no more rows. It is not asked again then.
     is_at_end: bool,
     recent: Vec<Source>,
@@ -105,7 +172,7 @@ impl<'a> Rows<'a> {
     /// The rows of a part. `base` is bounded by it; `layers`: the newest first. It ends after `patience` rows of recent
     /// layers that are not shown.
     pub(super) fn open(
-        mut base: DBRawIterator<'a>,
+        mut base: Under<'a>,
         layers: &[Arc<Layer>],
         part: Part,
         gaps: &'a Gaps,

@@ -29,6 +29,7 @@ mod gaps;
 mod layout;
 mod logs;
 mod merged;
+mod pages;
 mod queue;
 mod reads;
 mod recent;

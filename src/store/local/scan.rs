@@ -51,7 +51,15 @@ pub(super) fn visit(
     options: RangeOptions,
     each: &mut dyn FnMut(&[u8], &[u8]),
 ) -> StoreResult<(usize, bool)> {
-    let mut rows = view.rows(begin, end, options.reverse);
+    visit_rows(view.rows(begin, end, options.reverse), options, each)
+}
+
+/// Passes the pairs of `rows` to `each`, as [`visit`].
+pub(super) fn visit_rows(
+    mut rows: Rows<'_>,
+    options: RangeOptions,
+    each: &mut dyn FnMut(&[u8], &[u8]),
+) -> StoreResult<(usize, bool)> {
     let (mut seen, mut bytes) = (0, 0);
     while let Some((stored, value)) = rows.item() {
         let key = stored.get(1..).unwrap_or_default();

@@ -7,12 +7,13 @@
 
 use super::directory::read_error;
 use super::engine::Engine;
-use super::merged::{Part, Rows};
+use super::merged::{Part, Rows, Under};
+use super::pages::{Cursor, Known, Page, Pages};
 use super::recent::Layer;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
 use bytes::Bytes;
-use rocksdb::{ReadOptions, Snapshot};
+use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 use std::sync::Arc;
 
 /// The snapshot and the read options that carry it: created once per layer, so that a point read creates
@@ -46,6 +47,8 @@ impl Base {
 /// Where the data is.
 pub(super) struct Layers {
     base: Arc<Base>,
+    /// What is kept of the base's rows.
+    pages: Arc<Pages>,
     /// The newest first; there is at least one.
     pub(super) recent: Vec<Arc<Layer>>,
 }
@@ -53,12 +56,12 @@ pub(super) struct Layers {
 impl Layers {
     /// `recent`: the newest first.
     pub(super) fn newest(engine: Arc<Engine>, recent: Vec<Arc<Layer>>) -> Self {
-        Layers { base: Arc::new(Base::newest(engine)), recent }
+        Layers { base: Arc::new(Base::newest(engine)), pages: Arc::default(), recent }
     }
     /// The same with another newest layer.
     pub(super) fn with(&self, newest: Arc<Layer>) -> Self {
         let recent = [newest].into_iter().chain(self.recent.iter().cloned()).collect();
-        Layers { base: self.base.clone(), recent }
+        Layers { base: self.base.clone(), pages: self.pages.clone(), recent }
     }
     /// The same without the oldest layer, which RocksDB has now.
     pub(super) fn without_oldest(&self) -> Self {
@@ -125,6 +128,24 @@ impl SnapshotView {
         let part = Part::new(begin, end, self.version, reverse);
         self.patient_rows(ReadOptions::default(), part, usize::MAX)
     }
+    /// The same, from what is kept in memory. None: the range is not kept.
+    pub(super) fn kept_rows(&self, begin: &[u8], end: &[u8]) -> StoreResult<Option<Rows<'_>>> {
+        let part = Part::new(begin, end, self.version, false);
+        let range = (part.begin.clone(), part.end.clone());
+        let kept = match self.layers.pages.find(&range) {
+            Known::Kept(kept) => kept,
+            Known::Wanted => {
+                let page = Page::read(self.base_rows(ReadOptions::default(), &part))?;
+                self.layers.pages.keep(range, page)
+            }
+            Known::Unknown => None,
+        };
+        Ok(kept.map(|page| {
+            let base = Under::Page(Cursor::new(page));
+            Rows::open(base, &self.layers.recent, part, self.engine().gaps(), usize::MAX)
+        }))
+    }
+
     /// Passes the rows in `begin..end` to `one`, until it returns false.
     pub(super) fn each(
         &self,
@@ -161,13 +182,18 @@ impl SnapshotView {
         rows.status().is_ok() && !rows.gave_up() && keys.len() <= most
     }
 
-    fn patient_rows(&self, mut options: ReadOptions, part: Part, patience: usize) -> Rows<'_> {
+    fn patient_rows(&self, options: ReadOptions, part: Part, patience: usize) -> Rows<'_> {
         let gaps = self.engine().gaps();
         let part = part.trimmed(gaps);
+        let base = Under::Engine(self.base_rows(options, &part));
+        Rows::open(base, &self.layers.recent, part, gaps, patience)
+    }
+
+    /// RocksDB's rows of a part.
+    fn base_rows(&self, mut options: ReadOptions, part: &Part) -> DBRawIterator<'_> {
         options.set_iterate_lower_bound(&part.begin[..]);
         options.set_iterate_upper_bound(&part.end[..]);
-        let base = self.layers.base.borrow_dependent().snapshot.raw_iterator_opt(options);
-        Rows::open(base, &self.layers.recent, part, gaps, patience)
+        self.layers.base.borrow_dependent().snapshot.raw_iterator_opt(options)
     }
 }
 

@@ -292,6 +292,23 @@ impl LocalTx {
         Ok(more)
     }
 
+    /// As [`LocalTx::visit`], of a range that is kept if it is short.
+    pub(in crate::store) async fn visit_kept(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        options: RangeOptions,
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> StoreResult<bool> {
+        if begin < end && !self.overlaid.load(Ordering::Acquire) {
+            let view = self.view().await?;
+            if let Some(rows) = view.kept_rows(&stored(begin), &stored(end))? {
+                return Ok(scan::visit_rows(rows, options, each)?.1);
+            }
+        }
+        self.visit(begin, end, options, each).await
+    }
+
     fn write(&self, f: impl FnOnce(&mut Writes) -> StoreResult<()>) -> StoreResult<()> {
         let mut state = self.state.lock();
         f(&mut state.writes)?;

@@ -31,6 +31,8 @@
 //! transaction that made them small. A boundary of a level keeps the ranges below
 //! it apart.
 
+mod ranks;
+
 use super::rows::PAGE;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
@@ -91,18 +93,6 @@ fn boundary(s: &Scope<'_>, (row, raw): &(Bytes, Bytes)) -> Result<Boundary> {
     };
     let (count, generation) = decode(raw).ok_or_else(corrupt)?;
     Ok(Boundary { place, count, generation })
-}
-
-/// The range that holds the member with a rank.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spot {
-    /// Where the range begins.
-    pub(super) begin: Bytes,
-    /// Where the next one begins. None: it is the last one.
-    pub(super) end: Option<Bytes>,
-    /// Its members, and those of them that come before.
-    pub(super) members: u64,
-    pub(super) before: u64,
 }
 
 /// A range of a level, and what a change adds to its count.
@@ -258,12 +248,12 @@ impl<'a> Counts<'a> {
         Ok(all)
     }
 
-    /// The boundaries of a level from `from` to before `to`, which are rows.
-    async fn between(&self, from: &[u8], to: &[u8], read: Read) -> Result<Vec<Boundary>> {
+    /// The boundaries of a level from `from` to before `to`, which are rows; with a conflict.
+    async fn between(&self, from: &[u8], to: &[u8]) -> Result<Vec<Boundary>> {
         let (mut begin, mut found) = (from.to_vec(), Vec::new());
         loop {
             let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-            let page = self.s.tx.get_range(&begin, to, opts, read).await?;
+            let page = self.s.tx.get_range(&begin, to, opts, Read::Serializable).await?;
             for pair in &page.pairs {
                 found.push(boundary(self.s, pair)?);
             }
@@ -384,7 +374,7 @@ impl<'a> Counts<'a> {
             }
             Some(below) => {
                 let (begin, end) = (self.row(below, place), self.end(below, next.as_deref()));
-                let below = self.between(&begin, &end, Read::Serializable).await?;
+                let below = self.between(&begin, &end).await?;
                 below.into_iter().map(|boundary| (boundary.place, boundary.count)).collect()
             }
         };
@@ -447,90 +437,6 @@ impl<'a> Counts<'a> {
         self.set(level, left, end.as_deref(), sum)?;
         Ok(self.s.tx.clear(&self.row(level, right))?)
     }
-
-    /// The number of members before a place. Exact at one version: whoever writes what follows from it reads N
-    /// serializably.
-    pub(super) async fn rank(&self, place: &[u8]) -> Result<u64> {
-        let (mut rank, mut from) = (0, Vec::new());
-        for level in (0..LEVELS).rev() {
-            let (before, last) = self.before(level, &from, place).await?;
-            rank += before;
-            from = last;
-        }
-        sum(rank, self.within(&from, place).await?)
-    }
-
-    /// The members between a boundary and the last one up to a place, and the place of that one.
-    async fn before(&self, level: u8, from: &[u8], place: &[u8]) -> Result<(i64, Vec<u8>)> {
-        let (mut before, mut last, mut row_of_last) = (0, None, Vec::new());
-        let (begin, end) = (self.row(level, from), key_after(&self.row(level, place)));
-        let mut is_sound = true;
-        self.visit(begin, &end, &mut |row, raw| {
-            let count = decode(raw).map(|(count, _)| count);
-            is_sound &= count.is_some();
-            before += std::mem::replace(&mut last, count).unwrap_or(0);
-            row_of_last.clear();
-            row_of_last.extend_from_slice(row);
-        })
-        .await?;
-        let last = row_of_last.get(self.before_places(level)..).filter(|_| is_sound && last.is_some());
-        Ok((before, last.ok_or_else(corrupt)?.to_vec()))
-    }
-
-    /// The number of places from one place to before another.
-    async fn within(&self, from: &[u8], place: &[u8]) -> Result<i64> {
-        let (begin, end) = (self.s.db.ranked_place(self.oid, from), self.s.db.ranked_place(self.oid, place));
-        let mut found = 0;
-        self.visit(begin, &end, &mut |_, _| found += 1).await?;
-        Ok(found)
-    }
-
-    /// Passes all rows of a range to `each`.
-    async fn visit(
-        &self,
-        mut begin: Vec<u8>,
-        end: &[u8],
-        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
-    ) -> Result<()> {
-        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        loop {
-            let mut last = Vec::new();
-            let mut one = |row: &[u8], value: &[u8]| {
-                last.clear();
-                last.extend_from_slice(row);
-                each(row, value);
-            };
-            if !self.s.tx.visit(&begin, end, opts, &mut one).await? {
-                return Ok(());
-            }
-            begin = key_after(&last);
-            consume_budget().await;
-        }
-    }
-
-    /// Where the member with a rank is. None beyond the last one.
-    pub(super) async fn at(&self, rank: u64) -> Result<Option<Spot>> {
-        let mut left = i64::try_from(rank).unwrap_or(i64::MAX);
-        let (mut begin, mut end, mut members) = (Bytes::new(), None, 0);
-        for level in (0..LEVELS).rev() {
-            let (from, to) = (self.row(level, &begin), self.end(level, end.as_deref()));
-            let mut found = self.between(&from, &to, Read::Snapshot).await?.into_iter();
-            let holder = found.by_ref().find(|boundary| {
-                let is_here = left < boundary.count;
-                left -= if is_here { 0 } else { boundary.count };
-                is_here
-            });
-            let Some(holder) = holder else { return Ok(None) };
-            (begin, members) = (holder.place, holder.count);
-            end = found.next().map(|next| next.place).or(end);
-        }
-        let [members, before] = [members, left].map(|n| u64::try_from(n).map_err(|_| corrupt()));
-        Ok(Some(Spot { begin, end, members: members?, before: before? }))
-    }
-}
-
-fn sum(before: i64, within: i64) -> Result<u64> {
-    Ok(before.checked_add(within).and_then(|rank| u64::try_from(rank).ok()).ok_or_else(corrupt)?)
 }
 
 /// The counts of a new object, whose places come in order.

@@ -333,7 +333,7 @@ pub(crate) async fn at(s: &Scope<'_>, oid: Oid, ranks: &[u64]) -> Result<Vec<Ent
     let counts = Counts::new(s, oid);
     let one = async |rank: u64| {
         let spot = counts.at(rank).await?.ok_or_else(counts::corrupt)?;
-        let places = Places { begin: spot.begin.into(), ..Places::all() };
+        let places = Places { begin: spot.begin, ..Places::all() };
         let pick = Pick { skip: spot.before, limit: 1, ..Pick::ALL };
         let found = read(s, oid, &places, pick, usize::MAX).await?;
         Ok::<_, Error>(found.into_iter().next().ok_or_else(counts::corrupt)?)
@@ -363,13 +363,12 @@ async fn skipped(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick) -> Result
         let Some(last) = until.checked_sub(pick.skip + 1) else { return Ok(None) };
         let Some(spot) = counts.at(last).await? else { return Ok(Some((places.clone(), pick))) };
         let skip = spot.members.checked_sub(spot.before + 1).ok_or_else(counts::corrupt)?;
-        let end = spot.end.map(Vec::from);
-        return Ok(Some((Places { end, ..places.clone() }, Pick { skip, ..pick })));
+        return Ok(Some((Places { end: spot.end, ..places.clone() }, Pick { skip, ..pick })));
     }
     let before = if places.begin.is_empty() { 0 } else { counts.rank(&places.begin).await? };
     let Some(spot) = counts.at(before.saturating_add(pick.skip)).await? else { return Ok(None) };
     let rest = Pick { skip: spot.before, ..pick };
-    Ok(Some((Places { begin: spot.begin.into(), ..places.clone() }, rest)))
+    Ok(Some((Places { begin: spot.begin, ..places.clone() }, rest)))
 }
 
 async fn read(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick, most: usize) -> Result<Vec<Entry>> {

@@ -1,5 +1,6 @@
 //! Rows of layers over RocksDB's: every version, both directions, jumps and gaps.
 
+use super::super::pages::Page;
 use super::super::recent::{Readers, Written};
 use super::*;
 use crate::env::Rng;
@@ -22,6 +23,8 @@ struct World {
     gaps: Gaps,
     /// Whether commits cut gaps.
     cuts: bool,
+    /// Whether RocksDB's rows come from a page.
+    paged: bool,
 }
 
 impl World {
@@ -35,7 +38,8 @@ impl World {
             shown.insert(key(n), "base".into());
         }
         let (layers, gaps) = Default::default();
-        let mut world = World { _dir: dir, db, layers, versions: vec![shown], gaps, cuts: true };
+        let mut world =
+            World { _dir: dir, db, layers, versions: vec![shown], gaps, cuts: true, paged: false };
         for number in 0..most as u64 {
             world.layers.insert(0, Arc::new(Layer::new(number, 0)));
             for _ in 0..rng.below(40) {
@@ -86,6 +90,10 @@ impl World {
         options.set_iterate_lower_bound(&part.begin[..]);
         options.set_iterate_upper_bound(&part.end[..]);
         let base = self.db.raw_iterator_opt(options);
+        let base = match self.paged {
+            true => Under::Page(Cursor::new(Page::read(base).unwrap().unwrap().into())),
+            false => Under::Engine(base),
+        };
         Rows::open(base, &self.layers, part, &self.gaps, patience)
     }
 
@@ -152,7 +160,7 @@ impl World {
 fn every_version_shows_its_rows_in_both_directions_and_behind_jumps() {
     let mut rng = Rng::seeded(11);
     for round in 0..60 {
-        let world = World::new(&mut rng, round % 4);
+        let world = World { paged: round % 3 == 0, ..World::new(&mut rng, round % 4) };
         for _ in 0..40 {
             let version = rng.below(world.versions.len() as u64);
             let begin = rng.below(KEYS);
@@ -198,10 +206,10 @@ fn it_gives_up_among_rows_that_are_not_shown() {
     let mut rng = Rng::seeded(1);
     let world = World::new(&mut rng, 0);
     let patient = |patience: usize| {
-        let (base, part) = (world.db.raw_iterator(), Part::new(b"0", b"9", 9, false));
+        let (base, part) = (Under::Engine(world.db.raw_iterator()), Part::new(b"0", b"9", 9, false));
         let rows = Rows::open(base, &[Arc::new(Layer::new(9, 0))], part.clone(), &world.gaps, patience);
         assert!(rows.key().is_some() && !rows.gave_up());
-        let base = world.db.raw_iterator();
+        let base = Under::Engine(world.db.raw_iterator());
         let layers = [Arc::new(Layer::new(10, 0))];
         for key in (0..KEYS).map(key) {
             let hash = super::super::layout::hash(&key);
@@ -229,7 +237,7 @@ fn a_layer_that_reads_walk_over_in_vain_is_full() {
             layers[0].enter([removal].into_iter(), ALL);
         }
         let (part, gaps) = (Part::new(b"0", b"9", 9, false), Gaps::default());
-        let rows = Rows::open(db.raw_iterator(), &layers, part, &gaps, usize::MAX);
+        let rows = Rows::open(Under::Engine(db.raw_iterator()), &layers, part, &gaps, usize::MAX);
         assert!(rows.key().is_none());
         assert_eq!(layers[0].is_full(usize::MAX), full);
     }
@@ -240,7 +248,7 @@ fn gaps_hide_no_row_from_any_version() {
     let mut rng = Rng::seeded(5);
     let mut most = 0;
     for round in 0..20 {
-        let mut world = World::new(&mut rng, 1 + round % 3);
+        let mut world = World { paged: round % 2 == 0, ..World::new(&mut rng, 1 + round % 3) };
         let (wrong, gaps) = world.live(&mut rng);
         assert_eq!(wrong, 0, "round {round}");
         most = most.max(gaps);

@@ -1,0 +1,39 @@
+//! Reads of short ranges that will be read again.
+
+use super::{RangeOptions, Tx, key_after};
+use crate::error::StoreResult;
+use tokio::task::coop::consume_budget;
+
+/// Bytes that are read at once.
+const PAGE: usize = 1 << 18;
+
+impl Tx {
+    /// A snapshot read of a whole range: passes every key and value to `each`. The embedded engine keeps such ranges
+    /// in memory if they are short.
+    pub async fn visit_kept(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
+    ) -> StoreResult<()> {
+        let options = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+        let mut begin = begin.to_vec();
+        loop {
+            let mut last = Vec::new();
+            let mut one = |row: &[u8], value: &[u8]| {
+                last.clear();
+                last.extend_from_slice(row);
+                each(row, value);
+            };
+            let more = match self {
+                Tx::Local(t) => t.visit_kept(&begin, end, options, &mut one).await?,
+                _ => self.visit(&begin, end, options, &mut one).await?,
+            };
+            if !more {
+                return Ok(());
+            }
+            begin = key_after(&last);
+            consume_budget().await;
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Short ranges of RocksDB's rows that are read again and again, kept in memory: the counts of sorted sets, for one.
+//!
+//! They belong to one snapshot of RocksDB ([`super::snapshot::Layers`]), and go with it. So they are never out of
+//! date: what was committed since is in recent layers, which are merged over a page as over RocksDB (`merged.rs`).
+//!
+//! A range is kept from the second time on that it is asked for, and as long as it is asked for now and then.
+
+use super::directory::read_error;
+use super::layout;
+use crate::error::StoreResult;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rocksdb::DBRawIterator;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes of each of the two halves: what was asked for lately, and what was asked for before that.
+const HALF: usize = 8 << 20;
+/// The most bytes of a page. To read more takes much longer than to begin.
+const MAX_PAGE: usize = 32 << 10;
+/// Approximate bytes of a page besides its rows.
+const PAGE: usize = 256;
+/// Ranges that are remembered as asked for once.
+const ASKED_ONCE: usize = 8192;
+
+/// The rows of a range, in order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Page {
+    bytes: Vec<u8>,
+    /// Where the key and the value of each row end in `bytes`.
+    ends: Vec<(u32, u32)>,
+}
+
+impl Page {
+    /// All rows of an iterator. None: they are too many to keep.
+    pub(super) fn read(mut rows: DBRawIterator<'_>) -> StoreResult<Option<Self>> {
+        let mut page = Page::default();
+        rows.seek_to_first();
+        while let Some((key, value)) = rows.item() {
+            page.push(key, value);
+            if page.held() > MAX_PAGE {
+                return Ok(None);
+            }
+            rows.next();
+        }
+        rows.status().map_err(read_error)?;
+        Ok(Some(page))
+    }
+
+    /// Adds a row behind the others.
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let end_of_key = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(value);
+        self.ends.push((end_of_key, self.bytes.len() as u32));
+    }
+
+    /// Bytes of memory that it needs.
+    fn held(&self) -> usize {
+        self.bytes.len() + self.ends.len() * size_of::<(u32, u32)>()
+    }
+
+    fn row(&self, at: usize) -> Option<(&[u8], &[u8])> {
+        let (key, value) = *self.ends.get(at)?;
+        let begin = at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end);
+        let part = |from: u32, to: u32| self.bytes.get(from as usize..to as usize);
+        Some((part(begin, key)?, part(key, value)?))
+    }
+
+    /// The number of rows with keys before this one.
+    fn before(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.ends.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.row(middle).is_some_and(|(at, _)| at < key) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// A place among the rows of a page, moved as an iterator of RocksDB.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    page: Arc<Page>,
+    /// None: before the first row.
+    at: Option<usize>,
+}
+
+impl Cursor {
+    pub(super) fn new(page: Arc<Page>) -> Self {
+        Cursor { page, at: None }
+    }
+
+    pub(super) fn item(&self) -> Option<(&[u8], &[u8])> {
+        self.page.row(self.at?)
+    }
+
+    pub(super) fn seek_to_first(&mut self) {
+        self.at = Some(0);
+    }
+
+    pub(super) fn seek_to_last(&mut self) {
+        self.at = self.page.ends.len().checked_sub(1);
+    }
+
+    /// To the first row at this key or behind it.
+    pub(super) fn seek(&mut self, key: &[u8]) {
+        self.at = Some(self.page.before(key));
+    }
+
+    /// To the last row at this key or before it.
+    pub(super) fn seek_for_prev(&mut self, key: &[u8]) {
+        let before = self.page.before(key);
+        let is_there = self.page.row(before).is_some_and(|(at, _)| at == key);
+        self.at = if is_there { Some(before) } else { before.checked_sub(1) };
+    }
+
+    pub(super) fn next(&mut self) {
+        self.at = self.at.map(|at| at + 1);
+    }
+
+    pub(super) fn prev(&mut self) {
+        self.at = self.at.and_then(|at| at.checked_sub(1));
+    }
+}
+
+/// Begin and end.
+type Range = (Bytes, Bytes);
+/// A page of a range. None: its rows are too many to keep.
+type Kept = Option<Arc<Page>>;
+type Half = HashMap<Range, Kept>;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Pages(Mutex<Halves>);
+
+#[derive(Debug, Default)]
+struct Halves {
+    young: Half,
+    old: Half,
+    /// Bytes of the young ones.
+    size: usize,
+    /// Hashes of ranges that were asked for once, each at the place that it names.
+    once: Vec<u64>,
+}
+
+/// What is known of a range.
+pub(super) enum Known {
+    Kept(Kept),
+    /// It was asked for lately: [`Pages::keep`] it.
+    Wanted,
+    Unknown,
+}
+
+impl Pages {
+    pub(super) fn find(&self, range: &Range) -> Known {
+        let mut halves = self.0.lock();
+        if let Some(found) = halves.young.get(range) {
+            return Known::Kept(found.clone());
+        }
+        if let Some((range, found)) = halves.old.remove_entry(range) {
+            let outdated = halves.keep(range, found.clone());
+            drop(halves);
+            drop(outdated);
+            return Known::Kept(found);
+        }
+        if halves.was_asked(range) { Known::Wanted } else { Known::Unknown }
+    }
+
+    pub(super) fn keep(&self, range: Range, page: Option<Page>) -> Kept {
+        let page = page.map(Arc::new);
+        let outdated = self.0.lock().keep(range, page.clone());
+        drop(outdated);
+        page
+    }
+}
+
+impl Halves {
+    /// Whether a range was asked for lately; it is now.
+    fn was_asked(&mut self, (begin, end): &Range) -> bool {
+        self.once.resize(ASKED_ONCE, 0);
+        let hash = layout::hash(begin) ^ layout::hash(end).rotate_left(1);
+        let place = self.once.get_mut(hash as usize % ASKED_ONCE);
+        place.is_some_and(|place| std::mem::replace(place, hash) == hash)
+    }
+
+    /// Returns pages to drop: others need not wait for that.
+    fn keep(&mut self, range: Range, page: Kept) -> Half {
+        self.size += page.as_ref().map_or(0, |page| page.held()) + range.0.len() + range.1.len() + PAGE;
+        self.young.insert(range, page);
+        if self.size <= HALF {
+            return Half::new();
+        }
+        self.size = 0;
+        std::mem::replace(&mut self.old, std::mem::take(&mut self.young))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(keys: &[&str]) -> Arc<Page> {
+        let mut page = Page::default();
+        keys.iter().for_each(|key| page.push(key.as_bytes(), format!("of {key}").as_bytes()));
+        Arc::new(page)
+    }
+
+    fn at(cursor: &Cursor) -> Option<&str> {
+        let (key, value) = cursor.item()?;
+        assert_eq!(value, [b"of ", key].concat());
+        std::str::from_utf8(key).ok()
+    }
+
+    #[test]
+    fn a_cursor_moves_as_an_iterator() {
+        let mut cursor = Cursor::new(page(&["b", "d", "f"]));
+        assert_eq!(at(&cursor), None);
+        for (key, behind, before) in [
+            ("a", Some("b"), None),
+            ("b", Some("b"), Some("b")),
+            ("c", Some("d"), Some("b")),
+            ("f", Some("f"), Some("f")),
+            ("g", None, Some("f")),
+        ] {
+            cursor.seek(key.as_bytes());
+            assert_eq!(at(&cursor), behind, "{key}");
+            cursor.seek_for_prev(key.as_bytes());
+            assert_eq!(at(&cursor), before, "{key}");
+        }
+        cursor.seek_to_first();
+        let mut seen = Vec::new();
+        while let Some(key) = at(&cursor) {
+            seen.push(key.to_owned());
+            cursor.next();
+        }
+        assert_eq!(seen, ["b", "d", "f"]);
+        cursor.seek_to_last();
+        assert_eq!(at(&cursor), Some("f"));
+        (0..3).for_each(|_| cursor.prev());
+        assert_eq!(at(&cursor), None);
+        let mut empty = Cursor::new(page(&[]));
+        empty.seek_to_last();
+        assert_eq!(at(&empty), None);
+        empty.seek_to_first();
+        assert_eq!(at(&empty), None);
+    }
+
+    #[test]
+    fn what_is_asked_for_stays_and_the_rest_goes() {
+        let (pages, range) =
+            (Pages::default(), |n: u64| (Bytes::from(n.to_be_bytes().to_vec()), Bytes::new()));
+        assert!(matches!(pages.find(&range(0)), Known::Unknown));
+        assert!(matches!(pages.find(&range(0)), Known::Wanted));
+        pages.keep(range(0), Arc::into_inner(page(&["a"])));
+        let fit = HALF as u64 / MAX_PAGE as u64;
+        for n in 1..=8 * fit {
+            let mut long = Page::default();
+            long.push(&[0; MAX_PAGE], b"");
+            pages.keep(range(n), Some(long));
+            assert!(matches!(pages.find(&range(0)), Known::Kept(Some(_))));
+            let halves = pages.0.lock();
+            assert!(halves.young.len() + halves.old.len() <= 2 * fit as usize + 1);
+        }
+        assert!(matches!(pages.find(&range(1)), Known::Unknown));
+    }
+
+    #[test]
+    fn what_is_too_long_is_remembered() {
+        let (pages, range) = (Pages::default(), (Bytes::from_static(b"a"), Bytes::from_static(b"b")));
+        assert_eq!(pages.keep(range.clone(), None), None);
+        assert!(matches!(pages.find(&range), Known::Kept(None)));
+    }
+}
