@@ -17,23 +17,25 @@ impl Tx {
         each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
     ) -> StoreResult<()> {
         let options = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        let mut begin = begin.to_vec();
-        loop {
+        let mut begin = match self {
+            Tx::Local(t) => t.visit_kept(begin, end, options, each).await?,
+            Tx::Faulty(t) => return t.visit_kept(begin, end, each).await,
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => begin.to_vec(),
+        };
+        while begin[..] < *end {
             let mut last = Vec::new();
             let mut one = |row: &[u8], value: &[u8]| {
                 last.clear();
                 last.extend_from_slice(row);
                 each(row, value);
             };
-            let more = match self {
-                Tx::Local(t) => t.visit_kept(&begin, end, options, &mut one).await?,
-                _ => self.visit(&begin, end, options, &mut one).await?,
-            };
-            if !more {
-                return Ok(());
+            if !self.visit(&begin, end, options, &mut one).await? {
+                break;
             }
             begin = key_after(&last);
             consume_budget().await;
         }
+        Ok(())
     }
 }

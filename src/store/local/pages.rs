@@ -12,6 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::DBRawIterator;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Bytes of each of the two halves: what was asked for lately, and what was asked for before that.
@@ -128,8 +129,27 @@ impl Cursor {
     }
 }
 
-/// Begin and end.
-type Range = (Bytes, Bytes);
+/// What is read: begin and end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Range {
+    begin: Bytes,
+    end: Bytes,
+    hash: u64,
+}
+
+impl Range {
+    pub(super) fn new(begin: &Bytes, end: &Bytes) -> Self {
+        let hash = layout::hash(begin) ^ layout::hash(end).rotate_left(1);
+        Range { begin: begin.clone(), end: end.clone(), hash }
+    }
+}
+
+impl Hash for Range {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
 /// A page of a range. None: its rows are too many to keep.
 type Kept = Option<Arc<Page>>;
 type Half = HashMap<Range, Kept>;
@@ -181,16 +201,15 @@ impl Pages {
 
 impl Halves {
     /// Whether a range was asked for lately; it is now.
-    fn was_asked(&mut self, (begin, end): &Range) -> bool {
+    fn was_asked(&mut self, range: &Range) -> bool {
         self.once.resize(ASKED_ONCE, 0);
-        let hash = layout::hash(begin) ^ layout::hash(end).rotate_left(1);
-        let place = self.once.get_mut(hash as usize % ASKED_ONCE);
-        place.is_some_and(|place| std::mem::replace(place, hash) == hash)
+        let place = self.once.get_mut(range.hash as usize % ASKED_ONCE);
+        place.is_some_and(|place| std::mem::replace(place, range.hash) == range.hash)
     }
 
     /// Returns pages to drop: others need not wait for that.
     fn keep(&mut self, range: Range, page: Kept) -> Half {
-        self.size += page.as_ref().map_or(0, |page| page.held()) + range.0.len() + range.1.len() + PAGE;
+        self.size += page.as_ref().map_or(0, |page| page.held()) + range.begin.len() + range.end.len() + PAGE;
         self.young.insert(range, page);
         if self.size <= HALF {
             return Half::new();
@@ -252,8 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_stays_and_the_rest_goes() {
-        let (pages, range) =
-            (Pages::default(), |n: u64| (Bytes::from(n.to_be_bytes().to_vec()), Bytes::new()));
+        let pages = Pages::default();
+        let range = |n: u64| Range::new(&Bytes::from(n.to_be_bytes().to_vec()), &Bytes::new());
         assert!(matches!(pages.find(&range(0)), Known::Unknown));
         assert!(matches!(pages.find(&range(0)), Known::Wanted));
         pages.keep(range(0), Arc::into_inner(page(&["a"])));
@@ -271,7 +290,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_remembered() {
-        let (pages, range) = (Pages::default(), (Bytes::from_static(b"a"), Bytes::from_static(b"b")));
+        let (pages, range) = (Pages::default(), Range::new(&b"a"[..].into(), &b"b"[..].into()));
         assert_eq!(pages.keep(range.clone(), None), None);
         assert!(matches!(pages.find(&range), Known::Kept(None)));
     }

@@ -42,16 +42,22 @@ pub(super) fn scan(
     Ok(out.pairs)
 }
 
-/// Passes the pairs in `begin..end` (stored keys, `begin < end`) to `each`, with user keys. Returns their
-/// number and whether a bound ended the read.
+/// Passes the pairs in `begin..end` (stored keys, `begin < end`) to `each`, with user keys.
 pub(super) fn visit(
     view: &SnapshotView,
     begin: &[u8],
     end: &[u8],
     options: RangeOptions,
     each: &mut dyn FnMut(&[u8], &[u8]),
-) -> StoreResult<(usize, bool)> {
+) -> StoreResult<Visited> {
     visit_rows(view.rows(begin, end, options.reverse), options, each)
+}
+
+/// What was visited.
+pub(super) struct Visited {
+    pub(super) rows: usize,
+    /// The last key, if a bound ended the read there.
+    pub(super) full_at: Option<Vec<u8>>,
 }
 
 /// Passes the pairs of `rows` to `each`, as [`visit`].
@@ -59,7 +65,7 @@ pub(super) fn visit_rows(
     mut rows: Rows<'_>,
     options: RangeOptions,
     each: &mut dyn FnMut(&[u8], &[u8]),
-) -> StoreResult<(usize, bool)> {
+) -> StoreResult<Visited> {
     let (mut seen, mut bytes) = (0, 0);
     while let Some((stored, value)) = rows.item() {
         let key = stored.get(1..).unwrap_or_default();
@@ -67,12 +73,12 @@ pub(super) fn visit_rows(
         seen += 1;
         bytes += key.len() + value.len();
         if is_full(options, seen, bytes) {
-            return Ok((seen, true));
+            return Ok(Visited { rows: seen, full_at: Some(key.to_vec()) });
         }
         rows.step();
     }
     rows.status().map_err(read_error)?;
-    Ok((seen, false))
+    Ok(Visited { rows: seen, full_at: None })
 }
 
 /// Whether this number of pairs and bytes reaches a bound.

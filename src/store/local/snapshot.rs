@@ -8,7 +8,7 @@
 use super::directory::read_error;
 use super::engine::Engine;
 use super::merged::{Part, Rows, Under};
-use super::pages::{Cursor, Known, Page, Pages};
+use super::pages::{self, Cursor, Known, Page, Pages};
 use super::recent::Layer;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
@@ -131,7 +131,7 @@ impl SnapshotView {
     /// The same, from what is kept in memory. None: the range is not kept.
     pub(super) fn kept_rows(&self, begin: &[u8], end: &[u8]) -> StoreResult<Option<Rows<'_>>> {
         let part = Part::new(begin, end, self.version, false);
-        let range = (part.begin.clone(), part.end.clone());
+        let range = pages::Range::new(&part.begin, &part.end);
         let kept = match self.layers.pages.find(&range) {
             Known::Kept(kept) => kept,
             Known::Wanted => {

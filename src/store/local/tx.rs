@@ -285,28 +285,30 @@ impl LocalTx {
             return Ok(page.more);
         }
         let view = self.view().await?;
-        let (rows, more) = scan::visit(view, &stored(begin), &stored(end), options, each)?;
-        if rows > LONG_PAGE {
+        let visited = scan::visit(view, &stored(begin), &stored(end), options, each)?;
+        if visited.rows > LONG_PAGE {
             tokio::task::yield_now().await;
         }
-        Ok(more)
+        Ok(visited.full_at.is_some())
     }
 
-    /// As [`LocalTx::visit`], of a range that is kept if it is short.
+    /// As [`LocalTx::visit`], of a range that is kept in memory. Returns where the rest of it begins: at its end if all
+    /// was visited, at `begin` if it is not kept or the transaction has to see its own writes.
     pub(in crate::store) async fn visit_kept(
         &self,
         begin: &[u8],
         end: &[u8],
         options: RangeOptions,
         each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
-    ) -> StoreResult<bool> {
+    ) -> StoreResult<Vec<u8>> {
         if begin < end && !self.overlaid.load(Ordering::Acquire) {
             let view = self.view().await?;
             if let Some(rows) = view.kept_rows(&stored(begin), &stored(end))? {
-                return Ok(scan::visit_rows(rows, options, each)?.1);
+                let full_at = scan::visit_rows(rows, options, each)?.full_at;
+                return Ok(full_at.map_or_else(|| end.to_vec(), |last| key_after(&last)));
             }
         }
-        self.visit(begin, end, options, each).await
+        Ok(begin.to_vec())
     }
 
     fn write(&self, f: impl FnOnce(&mut Writes) -> StoreResult<()>) -> StoreResult<()> {
