@@ -408,8 +408,10 @@ impl Attempts {
         if self.server.store.prefers_prefetch() && self.prebuilds.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
-        let (mut done, mut published) = (Vec::with_capacity(width), 0);
-        for job in jobs.iter_mut().take(width) {
+        let (mut done, mut published, mut touched) = (Vec::with_capacity(width), 0, 0);
+        for n in 0..width.min(jobs.len()) {
+            touched += if n < touched { 0 } else { batch.touch(jobs.range(n..).map(|job| &job.unit)).units };
+            let Some(job) = jobs.get_mut(n) else { break };
             let one = batch.run_job(job, &self.prebuilds).await;
             job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));
             let mut one = one?;

@@ -36,6 +36,7 @@ mod looking;
 mod prebuild;
 mod reads;
 pub(crate) mod slow;
+mod touch;
 mod tracked;
 mod unit;
 mod waiting;

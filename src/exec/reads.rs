@@ -185,6 +185,10 @@ async fn run_in(
     client: &mut ClientState,
     forced: &mut Forced,
 ) -> Result<Ran, Halt> {
+    // A name and one key: there is nothing to wait for together.
+    if unit.calls.len() > 1 || unit.calls.iter().any(|call| call.argv.len() > 2) {
+        batch.touch(std::iter::once(unit));
+    }
     let replies = batch.run_unit(unit, client, forced, &Prebuilds::new()).await?;
     Ok((replies, batch.take_lookups(), batch.take_noted(), batch.take_messages()))
 }

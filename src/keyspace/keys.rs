@@ -98,6 +98,13 @@ impl Prefix {
         k.extend_from_slice(key);
         k
     }
+    /// Appends [`Prefix::record`].
+    pub(crate) fn record_into(&self, key: &[u8], row: &mut Vec<u8>) {
+        row.extend_from_slice(self.as_bytes());
+        row.push(b'K');
+        row.extend_from_slice(&hash(key).to_be_bytes());
+        row.extend_from_slice(key);
+    }
     /// `K <hash>`: where the records of `hash` begin. Also the beginning of a scan.
     pub fn record_from(&self, hash: u64) -> Vec<u8> {
         let mut k = self.key(b'K', 40);

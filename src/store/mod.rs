@@ -34,9 +34,11 @@ pub mod local;
 pub mod observe;
 mod retry;
 pub mod tamper;
+mod touch;
 mod writes;
 
 pub use retry::{Failure, Retries};
+pub use touch::{TOGETHER, Touch};
 
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;

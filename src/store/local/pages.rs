@@ -10,7 +10,7 @@ use super::layout;
 use crate::error::StoreResult;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rocksdb::DBRawIterator;
+use rocksdb::{DBRawIterator, ErrorKind, ReadOptions};
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -19,6 +19,8 @@ use std::sync::Arc;
 const HALF: usize = 8 << 20;
 /// The most bytes of a page. To read more takes much longer than to begin.
 const MAX_PAGE: usize = 32 << 10;
+/// The most removed rows between two rows of a page.
+const MOST_REMOVED: u64 = 64;
 /// Approximate bytes of a page besides its rows.
 const PAGE: usize = 256;
 /// Ranges that are remembered as asked for once.
@@ -33,7 +35,14 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// All rows of an iterator. None: they are too many to keep.
+    /// For the iterator of [`Page::read`]: it gives up among removed rows, which other reads jump over (`gaps.rs`).
+    pub(super) fn options() -> ReadOptions {
+        let mut options = ReadOptions::default();
+        options.set_max_skippable_internal_keys(MOST_REMOVED);
+        options
+    }
+
+    /// All rows that an iterator finds with [`Page::options`]. None: they are too many to keep.
     pub(super) fn read(mut rows: DBRawIterator<'_>) -> StoreResult<Option<Self>> {
         let mut page = Page::default();
         rows.seek_to_first();
@@ -44,8 +53,15 @@ impl Page {
             }
             rows.next();
         }
-        rows.status().map_err(read_error)?;
-        Ok(Some(page))
+        match rows.status() {
+            Err(e) if e.kind() == ErrorKind::Incomplete => Ok(None),
+            Err(e) => Err(read_error(e)),
+            Ok(()) => {
+                page.bytes.shrink_to_fit();
+                page.ends.shrink_to_fit();
+                Ok(Some(page))
+            }
+        }
     }
 
     /// Adds a row behind the others.
@@ -222,6 +238,7 @@ impl Halves {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rocksdb::DB;
 
     fn page(keys: &[&str]) -> Arc<Page> {
         let mut page = Page::default();
@@ -286,6 +303,20 @@ mod tests {
             assert!(halves.young.len() + halves.old.len() <= 2 * fit as usize + 1);
         }
         assert!(matches!(pages.find(&range(1)), Known::Unknown));
+    }
+
+    /// Hazard: the front of a queue is read over all that was taken from it.
+    #[test]
+    fn what_hides_among_removed_rows_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = DB::open_default(dir.path()).unwrap();
+        let read = || Page::read(db.raw_iterator_opt(Page::options())).unwrap();
+        (0..100).for_each(|n: u8| db.put([n], b"x").unwrap());
+        assert_eq!(read().unwrap().ends.len(), 100);
+        for (removed, rows) in [(20, Some(80)), (90, None)] {
+            (0..removed).for_each(|n: u8| db.delete([n]).unwrap());
+            assert_eq!(read().map(|page| page.ends.len()), rows, "{removed}");
+        }
     }
 
     #[test]

@@ -18,11 +18,12 @@
 use super::cleared::{Cleared, Clears};
 use super::conflicts::Identity;
 use super::steps::Steps;
-use crate::store::Version;
+use crate::store::{TOGETHER, Version};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasherDefault;
+use std::hint::black_box;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -221,6 +222,31 @@ impl Layer {
             Some(cell) if cell.version >= cleared => Some(cell.value.clone()),
             _ => (cleared > 0).then_some(None),
         }
+    }
+
+    /// Loads what [`Layer::get`] reads for up to [`TOGETHER`] hashes, of which those in `known` need nothing. Returns a bit
+    /// for each that may have a row.
+    pub(super) fn touch(&self, hashes: &[u64], known: u64) -> u64 {
+        if !self.is_used() {
+            return 0;
+        }
+        let rows = self.rows.read();
+        let (mut places, mut found) = ([NONE; TOGETHER], 0);
+        for (n, (hash, slot)) in hashes.iter().zip(&mut places).enumerate() {
+            if known & 1 << n == 0
+                && let Some(place) = rows.table.get(hash)
+            {
+                *slot = *place;
+                found |= 1 << n;
+            }
+        }
+        let mut loaded = 0;
+        for row in places.iter().filter_map(|place| rows.rows.get(*place as usize)) {
+            let is_unique = row.newest.value.as_ref().is_some_and(Bytes::is_unique);
+            loaded += u32::from(is_unique) + u32::from(row.key.last().copied().unwrap_or(0));
+        }
+        black_box(loaded);
+        found
     }
 
     /// Appends to `page` what it shows at `version` of up to `most` of its keys from `from` to `to`, in order,

@@ -136,13 +136,7 @@ impl Rows {
     /// Finds the row under `key`, which has this hash.
     pub(super) fn find(&self, hash: u64, key: &[u8]) -> Option<Found> {
         let mark = Mark::of(hash);
-        let first = self.first_slot(mark);
-        let slots: &[u32; WAYS] = self.slots.get(first..)?.first_chunk()?;
-        // Without a branch a slot, so that the processor compares several at once.
-        let mut matching = 0;
-        for (n, slot) in slots.iter().enumerate() {
-            matching |= u32::from((slot ^ mark.0) >> PLACE == 0) << n;
-        }
+        let (first, slots, mut matching) = self.matching(mark)?;
         while matching > 0 {
             let n = matching.trailing_zeros() as usize;
             matching &= matching - 1;
@@ -156,6 +150,25 @@ impl Rows {
             }
         }
         None
+    }
+
+    /// Loads what [`Rows::find`] reads for a hash. Returns a byte of a row that may have it.
+    pub(super) fn touch(&self, hash: u64) -> Option<u8> {
+        let (_, slots, matching) = self.matching(Mark::of(hash))?;
+        let at = place(*slots.get(matching.trailing_zeros() as usize)?)?;
+        self.ring.get(at).copied()
+    }
+
+    /// The first slot of a set, its slots, and a bit for each of them that has a mark.
+    fn matching(&self, mark: Mark) -> Option<(usize, &[u32; WAYS], u32)> {
+        let first = self.first_slot(mark);
+        let slots: &[u32; WAYS] = self.slots.get(first..)?.first_chunk()?;
+        // Without a branch a slot, so that the processor compares several at once.
+        let mut matching = 0;
+        for (n, slot) in slots.iter().enumerate() {
+            matching |= u32::from((slot ^ mark.0) >> PLACE == 0) << n;
+        }
+        Some((first, slots, matching))
     }
 
     /// The value of a row that was just found.

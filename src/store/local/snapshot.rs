@@ -105,6 +105,10 @@ impl SnapshotView {
     pub(super) fn recent(&self, hash: u64, stored: &[u8]) -> Option<Option<Bytes>> {
         self.layers.recent.iter().find_map(|layer| layer.get(hash, stored, self.version))
     }
+    /// Loads what [`SnapshotView::recent`] reads for these hashes. Returns a bit for each that may have a row.
+    pub(super) fn touch(&self, hashes: &[u64]) -> u64 {
+        self.layers.recent.iter().fold(0, |found, layer| found | layer.touch(hashes, found))
+    }
     /// The value under a stored key that no recent commit wrote.
     pub(super) fn get(&self, stored: &[u8]) -> StoreResult<Option<Bytes>> {
         self.engine().get(stored, &self.layers.base.borrow_dependent().options)
@@ -135,7 +139,7 @@ impl SnapshotView {
         let kept = match self.layers.pages.find(&range) {
             Known::Kept(kept) => kept,
             Known::Wanted => {
-                let page = Page::read(self.base_rows(ReadOptions::default(), &part))?;
+                let page = Page::read(self.base_rows(Page::options(), &part))?;
                 self.layers.pages.keep(range, page)
             }
             Known::Unknown => None,

@@ -140,6 +140,19 @@ impl LocalTx {
         }
     }
 
+    /// See [`crate::store::Touch`]. Returns how many rows with these hashes are in memory.
+    pub(in crate::store) fn touch(&self, hashes: &[u64]) -> usize {
+        let Ok(view) = &self.begun.view else { return 0 };
+        let recent = view.touch(hashes);
+        let others = hashes.iter().enumerate().filter(|(n, _)| recent & 1 << n == 0).map(|(_, hash)| *hash);
+        recent.count_ones() as usize + self.core.values.touch(others)
+    }
+
+    /// The hash that [`LocalTx::touch`] takes for a key.
+    pub(in crate::store) fn hash_of(key: &[u8]) -> u64 {
+        with_stored(key, layout::hash)
+    }
+
     pub(in crate::store) async fn get_bulk(
         &self,
         keys: &[Vec<u8>],

@@ -18,6 +18,7 @@ use crate::store::Version;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A power of two.
@@ -89,6 +90,12 @@ impl ValueCache {
             shard.entries.insert(hash, key, entry.version, value.as_ref());
         }
         Some(value)
+    }
+
+    /// Loads what [`ValueCache::get`] reads for these hashes. Returns the number of rows that may have one of them.
+    pub(super) fn touch(&self, hashes: impl Iterator<Item = u64>) -> usize {
+        let shards = hashes.filter_map(|hash| Some((hash, self.shard(hash)?)));
+        shards.filter_map(|(hash, shard)| shard.lock().entries.touch(hash)).map(black_box).count()
     }
 
     /// The newest value of `key` that was drained. Only for the committer, if no recent commit wrote the key.
