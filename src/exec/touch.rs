@@ -1,14 +1,13 @@
 //! The rows that units are going to look up first are touched together ([`crate::store::Touch`]): the records of their
 //! keys, and the ids of their members.
 //!
-//! Processor time of the server a command, in microseconds, with and without (100 000 random keys, windows of 16, the
-//! least of five rounds in turn): GET 1.32 and 1.57, MGET of ten 6.5 and 7.8, MSET of ten 16.7 and 19.0.
+//! It saves up to a fifth of the processor time of a command in a pipeline: `bench/results/2026-11-29-touched.md`.
 
 use super::batch::Batch;
 use super::unit::Unit;
 use crate::dispatch::Call;
 use crate::keyspace::dictionary::ids::integer_id;
-use crate::keyspace::keys::{MAX_INLINE_MEMBER, Prefix, root};
+use crate::keyspace::keys::{Prefix, root};
 use crate::spec::keys_at;
 use crate::store::{TOGETHER, Touch};
 use bytes::Bytes;
@@ -29,17 +28,18 @@ impl Batch<'_> {
     /// Touches rows of the first of these units, until there are enough of them.
     pub(super) fn touch<'u>(&self, of: impl Iterator<Item = &'u Unit>) -> Touched {
         let Some(touch) = self.runner.tx.touch() else { return Touched { units: usize::MAX, known: 0 } };
-        let mut rows = Rows { touch, row: Vec::with_capacity(128), last: None, touched: 0 };
+        let mut rows = Rows { touch, last: None, touched: 0 };
         let mut units = 0;
         for unit in of {
             units += 1;
             let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
             let most = rows.touched + MOST;
-            for call in &unit.calls {
+            let calls = unit.calls.iter().filter(|call| !call.row.keys.is_empty());
+            for call in calls {
                 if rows.touched >= most {
                     break;
                 }
-                rows.touch(db, call, most);
+                rows.touch(&db, call, most);
             }
             if rows.touched >= TOGETHER {
                 break;
@@ -51,7 +51,6 @@ impl Batch<'_> {
 
 struct Rows<'t, 'u> {
     touch: Touch<'t>,
-    row: Vec<u8>,
     /// The last key.
     last: Option<&'u Bytes>,
     touched: usize,
@@ -59,25 +58,23 @@ struct Rows<'t, 'u> {
 
 impl<'u> Rows<'_, 'u> {
     /// Touches what a call looks up, unless `most` rows were touched.
-    fn touch(&mut self, db: Prefix, call: &'u Call, most: usize) {
-        let specs = call.row.keys.iter().filter(|spec| spec.is_keys());
-        for key in specs.filter_map(|spec| keys_at(spec, &call.argv)).flatten() {
-            if self.touched >= most {
-                return;
-            }
-            if self.last != Some(key) {
-                self.row.clear();
-                db.record_into(key, &mut self.row);
-                self.touch.row(&self.row);
-                self.touched += 1;
-                self.last = Some(key);
+    fn touch(&mut self, db: &Prefix, call: &'u Call, most: usize) {
+        for spec in call.row.keys.iter().filter(|spec| spec.is_keys()) {
+            for key in keys_at(spec, &call.argv).into_iter().flatten() {
+                if self.touched >= most {
+                    return;
+                }
+                if self.last != Some(key) {
+                    db.with_record(key, |parts| self.touch.row(parts));
+                    self.touched += 1;
+                    self.last = Some(key);
+                }
             }
         }
-        let members = call.row.members(&call.argv).iter();
-        let words = members.filter(|m| m.len() <= MAX_INLINE_MEMBER && integer_id(m).is_none());
+        let words = call.row.members(&call.argv).iter().filter(|member| integer_id(member).is_none());
         for word in words.take(most.saturating_sub(self.touched)) {
-            self.touch.row(&root::forward(word));
-            self.touched += 1;
+            let touched = root::with_forward(word, |parts| self.touch.row(parts));
+            self.touched += usize::from(touched.is_some());
         }
     }
 }

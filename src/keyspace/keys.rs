@@ -98,12 +98,9 @@ impl Prefix {
         k.extend_from_slice(key);
         k
     }
-    /// Appends [`Prefix::record`].
-    pub(crate) fn record_into(&self, key: &[u8], row: &mut Vec<u8>) {
-        row.extend_from_slice(self.as_bytes());
-        row.push(b'K');
-        row.extend_from_slice(&hash(key).to_be_bytes());
-        row.extend_from_slice(key);
+    /// Passes the parts of [`Prefix::record`] to `f`: without an allocation.
+    pub(crate) fn with_record<R>(&self, key: &[u8], f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        f(&[self.as_bytes(), b"K", &hash(key).to_be_bytes(), key])
     }
     /// `K <hash>`: where the records of `hash` begin. Also the beginning of a scan.
     pub fn record_from(&self, hash: u64) -> Vec<u8> {
@@ -270,6 +267,11 @@ pub mod root {
         let [a, b, c, d] = n.to_be_bytes();
         [tag, a, b, c, d]
     }
+    /// Passes the parts of [`forward`] to `f`. None if the member is long.
+    pub(crate) fn with_forward<R>(member: &[u8], f: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+        (member.len() <= super::MAX_INLINE_MEMBER).then(|| f(&[&[b'f', 0], member]))
+    }
+
     /// `f 00 <member>`: the id of a member of at most [`super::MAX_INLINE_MEMBER`] bytes. `f 01 <xxh3-128>`:
     /// the ids of the longer members with that hash.
     pub fn forward(member: &[u8]) -> Vec<u8> {

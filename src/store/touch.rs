@@ -31,8 +31,8 @@ impl Tx {
 }
 
 impl Touch<'_> {
-    /// The row under `key`, too.
-    pub fn row(&mut self, key: &[u8]) {
+    /// The row whose key has these parts, too.
+    pub fn row(&mut self, key: &[&[u8]]) {
         if self.len == TOGETHER {
             self.load();
         }
@@ -44,7 +44,7 @@ impl Touch<'_> {
 
     /// Touches them, and returns how many of them memory knew. One alone is not touched: it would be waited for as long
     /// as if it were looked up.
-    pub fn finish(mut self) -> usize {
+    pub fn finish(&mut self) -> usize {
         if self.len > 1 {
             self.load();
         }

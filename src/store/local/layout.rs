@@ -42,6 +42,17 @@ pub(super) fn with_stored<R>(key: &[u8], f: impl FnOnce(&[u8]) -> R) -> R {
     }
 }
 
+/// The same, for a key in parts.
+pub(super) fn with_stored_parts<R>(parts: &[&[u8]], f: impl FnOnce(&[u8]) -> R) -> R {
+    let (mut buffer, mut end) = ([USER; INLINE], 1);
+    for part in parts {
+        let Some(place) = buffer.get_mut(end..end + part.len()) else { return f(&stored(&parts.concat())) };
+        place.copy_from_slice(part);
+        end += part.len();
+    }
+    f(buffer.get(..end).unwrap_or_default())
+}
+
 /// The stored form of a user's key.
 pub(super) fn stored(key: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(key.len() + 1);

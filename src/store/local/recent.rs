@@ -242,8 +242,10 @@ impl Layer {
         }
         let mut loaded = 0;
         for row in places.iter().filter_map(|place| rows.rows.get(*place as usize)) {
-            let is_unique = row.newest.value.as_ref().is_some_and(Bytes::is_unique);
-            loaded += u32::from(is_unique) + u32::from(row.key.last().copied().unwrap_or(0));
+            loaded += u32::from(row.key.last().copied().unwrap_or(0));
+            if let Some(value) = &row.newest.value {
+                loaded += u32::from(value.is_unique()) + u32::from(value.first().copied().unwrap_or(0));
+            }
         }
         black_box(loaded);
         found

@@ -6,7 +6,7 @@
 //! for the disk there.
 
 use super::committer::Request;
-use super::layout::{self, stored, with_stored};
+use super::layout::{self, stored, with_stored, with_stored_parts};
 use super::reads::Reads;
 use super::snapshot::{Published, SnapshotView};
 use super::{Core, scan};
@@ -148,9 +148,9 @@ impl LocalTx {
         recent.count_ones() as usize + self.core.values.touch(others)
     }
 
-    /// The hash that [`LocalTx::touch`] takes for a key.
-    pub(in crate::store) fn hash_of(key: &[u8]) -> u64 {
-        with_stored(key, layout::hash)
+    /// The hash that [`LocalTx::touch`] takes for a key of these parts.
+    pub(in crate::store) fn hash_of(parts: &[&[u8]]) -> u64 {
+        with_stored_parts(parts, layout::hash)
     }
 
     pub(in crate::store) async fn get_bulk(
