@@ -3,9 +3,9 @@
 
     python3 bench/builds.py --builds before=OLD/tern,after=target/release/tern [--rounds 5] [--out bench/results/NAME.md]
 
-For changes that are smaller than what a shared machine adds to throughput: the user's and the system's time of a server, by the
-kernel's clock of 10 ms, divided by the commands of the run. The least of the rounds says most: what others do on the machine only
-adds. The cases are those of bench/compare.py. Needs redis-cli and redis-benchmark.
+For changes that are smaller than what other work on the machine does to throughput: a server's user and system time, which the
+kernel counts in steps of 10 ms, divided by the commands of the round. The least of the rounds says most, because other work can only
+make a round longer. The cases are those of bench/compare.py. Needs redis-cli and redis-benchmark.
 """
 import argparse
 import datetime

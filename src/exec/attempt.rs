@@ -409,8 +409,8 @@ impl Attempts {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
         let (mut done, mut published, mut touched) = (Vec::with_capacity(width), 0, 0);
-        for n in 0..width.min(jobs.len()) {
-            touched += if n < touched { 0 } else { batch.touch(jobs.range(n..).map(|job| &job.unit)).units };
+        for n in 0..width {
+            batch.touch_from(n, jobs.iter().take(width), &mut touched);
             let Some(job) = jobs.get_mut(n) else { break };
             let one = batch.run_job(job, &self.prebuilds).await;
             job.forced.is_heavy |= matches!(one, Err(Halt::TooHeavy));

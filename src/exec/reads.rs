@@ -185,7 +185,7 @@ async fn run_in(
     client: &mut ClientState,
     forced: &mut Forced,
 ) -> Result<Ran, Halt> {
-    // A name and one key: there is nothing to wait for together.
+    // A single call with a single key has nothing to wait for at the same time.
     if unit.calls.len() > 1 || unit.calls.iter().any(|call| call.argv.len() > 2) {
         batch.touch(std::iter::once(unit));
     }

@@ -4,16 +4,18 @@
 //! It saves up to a fifth of the processor time of a command in a pipeline: `bench/results/2026-11-29-touched.md`.
 
 use super::batch::Batch;
-use super::unit::Unit;
+use super::unit::{Job, Unit};
 use crate::dispatch::Call;
 use crate::keyspace::dictionary::ids::integer_id;
 use crate::keyspace::keys::{Prefix, root};
 use crate::spec::keys_at;
-use crate::store::{TOGETHER, Touch};
+use crate::store::{AT_ONCE, Touch};
 use bytes::Bytes;
 
-/// The most rows of a unit that are touched: more would push each other out of the processor's caches.
+/// The most rows that are touched at a time: more would push one another out of the processor's caches.
 const MOST: usize = 256;
+/// The most calls that are looked at for them.
+const MOST_CALLS: usize = 256;
 
 /// What was touched.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,56 +27,59 @@ pub(super) struct Touched {
 }
 
 impl Batch<'_> {
+    /// Touches rows of the first of these jobs that were not `touched`, if job `n` is one of them.
+    pub(super) fn touch_from<'j>(&self, n: usize, of: impl Iterator<Item = &'j Job>, touched: &mut usize) {
+        if n >= *touched {
+            *touched = n.saturating_add(self.touch(of.skip(n).map(|job| &job.unit)).units);
+        }
+    }
+
     /// Touches rows of the first of these units, until there are enough of them.
     pub(super) fn touch<'u>(&self, of: impl Iterator<Item = &'u Unit>) -> Touched {
         let Some(touch) = self.runner.tx.touch() else { return Touched { units: usize::MAX, known: 0 } };
-        let mut rows = Rows { touch, last: None, touched: 0 };
+        let mut toucher = Toucher { touch, last: None, rows: 0, calls: 0 };
         let mut units = 0;
         for unit in of {
             units += 1;
-            let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
-            let most = rows.touched + MOST;
-            let calls = unit.calls.iter().filter(|call| !call.row.keys.is_empty());
-            for call in calls {
-                if rows.touched >= most {
-                    break;
-                }
-                rows.touch(&db, call, most);
+            if let Some(db) = self.runner.catalog.prefix(unit.client.db) {
+                unit.calls.iter().take(MOST_CALLS).for_each(|call| toucher.touch(&db, call));
             }
-            if rows.touched >= TOGETHER {
+            if toucher.rows >= AT_ONCE || toucher.calls >= MOST_CALLS {
                 break;
             }
         }
-        Touched { units, known: rows.touch.finish() }
+        Touched { units, known: toucher.touch.finish() }
     }
 }
 
-struct Rows<'t, 'u> {
+struct Toucher<'t, 'u> {
     touch: Touch<'t>,
     /// The last key.
     last: Option<&'u Bytes>,
-    touched: usize,
+    rows: usize,
+    calls: usize,
 }
 
-impl<'u> Rows<'_, 'u> {
-    /// Touches what a call looks up, unless `most` rows were touched.
-    fn touch(&mut self, db: &Prefix, call: &'u Call, most: usize) {
+impl<'u> Toucher<'_, 'u> {
+    /// Touches what a call looks up.
+    fn touch(&mut self, db: &Prefix, call: &'u Call) {
+        self.calls += 1;
         for spec in call.row.keys.iter().filter(|spec| spec.is_keys()) {
             for key in keys_at(spec, &call.argv).into_iter().flatten() {
-                if self.touched >= most {
+                if self.rows >= MOST {
                     return;
                 }
                 if self.last != Some(key) {
                     db.with_record(key, |parts| self.touch.row(parts));
-                    self.touched += 1;
+                    self.rows += 1;
                     self.last = Some(key);
                 }
             }
         }
-        let words = call.row.members(&call.argv).iter().filter(|member| integer_id(member).is_none());
-        for word in words.take(most.saturating_sub(self.touched)) {
+        let members = call.row.members(&call.argv).iter().take(MOST.saturating_sub(self.rows));
+        for word in members.filter(|member| integer_id(member).is_none()) {
             let touched = root::with_forward(word, |parts| self.touch.row(parts));
-            self.touched += usize::from(touched.is_some());
+            self.rows += usize::from(touched.is_some());
         }
     }
 }
@@ -108,13 +113,15 @@ mod tests {
         }
         let long: Vec<String> = (0..MOST).map(|n| format!("GET {n}")).collect();
         let long: Vec<&str> = long.iter().map(String::as_str).collect();
-        let (some, rest) = long.split_at(TOGETHER / 2);
+        let (some, rest) = long.split_at(AT_ONCE / 2);
         let units = |each: &[&[&str]]| {
             batch.touch(each.iter().map(|lines| unit(lines)).collect::<Vec<_>>().iter()).units
         };
         assert_eq!(units(&[some, some, rest]), 2);
         assert_eq!(units(&[&["PING"], rest, some]), 2);
         assert_eq!(units(&[some]), 1);
+        let hot = ["INCR a"; MOST_CALLS];
+        assert_eq!(units(&[&hot, &hot]), 1, "one row, but many calls to look at");
         assert_eq!(units(&[]), 0);
     }
 }

@@ -98,7 +98,7 @@ impl Prefix {
         k.extend_from_slice(key);
         k
     }
-    /// Passes the parts of [`Prefix::record`] to `f`: without an allocation.
+    /// Passes the parts of [`Prefix::record`] to `f`. It allocates nothing.
     pub(crate) fn with_record<R>(&self, key: &[u8], f: impl FnOnce(&[&[u8]]) -> R) -> R {
         f(&[self.as_bytes(), b"K", &hash(key).to_be_bytes(), key])
     }

@@ -341,13 +341,13 @@ impl FaultyTx {
     }
     pub(super) async fn visit_kept(
         &self,
-        begin: &[u8],
-        end: &[u8],
+        range: (&[u8], &[u8]),
+        until: &[u8],
         each: &mut (dyn FnMut(&[u8], &[u8]) + Send),
     ) -> StoreResult<()> {
         self.before_read().await?;
         self.shared.traffic.lock().reads += 1;
-        Box::pin(self.inner.visit_kept(begin, end, each)).await
+        Box::pin(self.inner.visit_kept(range, until, each)).await
     }
     pub(super) fn set(&self, key: &[u8], value: &[u8]) -> StoreResult<()> {
         self.note_write(key);

@@ -38,7 +38,7 @@ mod touch;
 mod writes;
 
 pub use retry::{Failure, Retries};
-pub use touch::{TOGETHER, Touch};
+pub use touch::{AT_ONCE, Touch};
 
 use crate::error::{StoreError, StoreResult};
 use bytes::Bytes;

@@ -7,13 +7,13 @@
 
 use super::{Tx, local};
 
-/// Rows that are touched together.
-pub const TOGETHER: usize = 64;
+/// Rows that are touched at once.
+pub const AT_ONCE: usize = 64;
 
 /// Collects rows to touch.
 pub struct Touch<'t> {
     tx: &'t local::LocalTx,
-    hashes: [u64; TOGETHER],
+    hashes: [u64; AT_ONCE],
     len: usize,
     known: usize,
 }
@@ -22,7 +22,7 @@ impl Tx {
     /// Begins to touch rows. None if this store has no rows in this process.
     pub fn touch(&self) -> Option<Touch<'_>> {
         match self {
-            Tx::Local(tx) => Some(Touch { tx, hashes: [0; TOGETHER], len: 0, known: 0 }),
+            Tx::Local(tx) => Some(Touch { tx, hashes: [0; AT_ONCE], len: 0, known: 0 }),
             Tx::Faulty(_) => None,
             #[cfg(feature = "fdb")]
             Tx::Fdb(_) => None,
@@ -31,9 +31,9 @@ impl Tx {
 }
 
 impl Touch<'_> {
-    /// The row whose key has these parts, too.
+    /// Adds the row whose key has these parts.
     pub fn row(&mut self, key: &[&[u8]]) {
-        if self.len == TOGETHER {
+        if self.len == AT_ONCE {
             self.load();
         }
         if let Some(hash) = self.hashes.get_mut(self.len) {
@@ -42,8 +42,8 @@ impl Touch<'_> {
         }
     }
 
-    /// Touches them, and returns how many of them memory knew. One alone is not touched: it would be waited for as long
-    /// as if it were looked up.
+    /// Touches the rows that were added. Returns how many of all are in memory (for tests). A single row is not touched:
+    /// that would take as long as to look it up.
     pub fn finish(&mut self) -> usize {
         if self.len > 1 {
             self.load();

@@ -82,7 +82,8 @@ async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
         }
         Op::Kept(begin, end, read, seen) => {
             seen.clear();
-            tx.visit_kept(begin, end, &mut |key, value| seen.push((key.to_vec(), value.to_vec()))).await?;
+            tx.visit_kept((begin, end), end, &mut |key, value| seen.push((key.to_vec(), value.to_vec())))
+                .await?;
             if *read == Read::Serializable {
                 tx.add_read_conflict(begin, end)?;
             }

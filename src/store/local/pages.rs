@@ -3,7 +3,7 @@
 //! They belong to one snapshot of RocksDB ([`super::snapshot::Layers`]), and go with it. So they are never out of
 //! date: what was committed since is in recent layers, which are merged over a page as over RocksDB (`merged.rs`).
 //!
-//! A range is kept from the second time on that it is asked for, and as long as it is asked for now and then.
+//! A range is kept from the second time that it is asked for. Ranges that are not asked for any more make room for others.
 
 use super::directory::read_error;
 use super::layout;
@@ -17,12 +17,12 @@ use std::sync::Arc;
 
 /// Bytes of each of the two halves: what was asked for lately, and what was asked for before that.
 const HALF: usize = 8 << 20;
-/// The most bytes of a page. To read more takes much longer than to begin.
+/// The most bytes of a page. For more, reading takes much longer than the search for the first row, which a page saves.
 const MAX_PAGE: usize = 32 << 10;
 /// The most removed rows between two rows of a page.
 const MOST_REMOVED: u64 = 64;
 /// Approximate bytes of a page besides its rows.
-const PAGE: usize = 256;
+const OVERHEAD: usize = 256;
 /// Ranges that are remembered as asked for once.
 const ASKED_ONCE: usize = 8192;
 
@@ -225,8 +225,12 @@ impl Halves {
 
     /// Returns pages to drop: others need not wait for that.
     fn keep(&mut self, range: Range, page: Kept) -> Half {
-        self.size += page.as_ref().map_or(0, |page| page.held()) + range.begin.len() + range.end.len() + PAGE;
-        self.young.insert(range, page);
+        let held = range.begin.len() + range.end.len() + OVERHEAD;
+        self.size += held + page.as_ref().map_or(0, |page| page.held());
+        if let Some(before) = self.young.insert(range, page) {
+            // Two readers have read the same rows.
+            self.size -= held + before.map_or(0, |page| page.held());
+        }
         if self.size <= HALF {
             return Half::new();
         }
@@ -305,7 +309,7 @@ mod tests {
         assert!(matches!(pages.find(&range(1)), Known::Unknown));
     }
 
-    /// Hazard: the front of a queue is read over all that was taken from it.
+    /// Hazard: a page of the front of a queue is read anew after each drain, over all that was taken from the queue.
     #[test]
     fn what_hides_among_removed_rows_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
@@ -322,7 +326,8 @@ mod tests {
     #[test]
     fn what_is_too_long_is_remembered() {
         let (pages, range) = (Pages::default(), Range::new(&b"a"[..].into(), &b"b"[..].into()));
-        assert_eq!(pages.keep(range.clone(), None), None);
+        (0..2).for_each(|_| assert_eq!(pages.keep(range.clone(), None), None));
         assert!(matches!(pages.find(&range), Known::Kept(None)));
+        assert_eq!(pages.0.lock().size, OVERHEAD + 2, "once");
     }
 }

@@ -18,7 +18,7 @@
 use super::cleared::{Cleared, Clears};
 use super::conflicts::Identity;
 use super::steps::Steps;
-use crate::store::{TOGETHER, Version};
+use crate::store::{AT_ONCE, Version};
 use bytes::Bytes;
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
@@ -224,14 +224,14 @@ impl Layer {
         }
     }
 
-    /// Loads what [`Layer::get`] reads for up to [`TOGETHER`] hashes, of which those in `known` need nothing. Returns a bit
-    /// for each that may have a row.
+    /// Loads what [`Layer::get`] reads for up to [`AT_ONCE`] hashes, except for those that have a bit in `known`. Returns a
+    /// bit for each hash that it has found.
     pub(super) fn touch(&self, hashes: &[u64], known: u64) -> u64 {
         if !self.is_used() {
             return 0;
         }
         let rows = self.rows.read();
-        let (mut places, mut found) = ([NONE; TOGETHER], 0);
+        let (mut places, mut found) = ([NONE; AT_ONCE], 0);
         for (n, (hash, slot)) in hashes.iter().zip(&mut places).enumerate() {
             if known & 1 << n == 0
                 && let Some(place) = rows.table.get(hash)

@@ -152,7 +152,7 @@ impl Rows {
         None
     }
 
-    /// Loads what [`Rows::find`] reads for a hash. Returns a byte of a row that may have it.
+    /// Loads the slots of a hash, and the beginning of the first row that may have it. Returns a byte of that.
     pub(super) fn touch(&self, hash: u64) -> Option<u8> {
         let (_, slots, matching) = self.matching(Mark::of(hash))?;
         let at = place(*slots.get(matching.trailing_zeros() as usize)?)?;

@@ -105,7 +105,7 @@ impl SnapshotView {
     pub(super) fn recent(&self, hash: u64, stored: &[u8]) -> Option<Option<Bytes>> {
         self.layers.recent.iter().find_map(|layer| layer.get(hash, stored, self.version))
     }
-    /// Loads what [`SnapshotView::recent`] reads for these hashes. Returns a bit for each that may have a row.
+    /// Loads what [`SnapshotView::recent`] reads for these hashes. Returns a bit for each that was found.
     pub(super) fn touch(&self, hashes: &[u64]) -> u64 {
         self.layers.recent.iter().fold(0, |found, layer| found | layer.touch(hashes, found))
     }
@@ -132,7 +132,7 @@ impl SnapshotView {
         let part = Part::new(begin, end, self.version, reverse);
         self.patient_rows(ReadOptions::default(), part, usize::MAX)
     }
-    /// The same, from what is kept in memory. None: the range is not kept.
+    /// As [`SnapshotView::rows`], from a page in memory. None: the range is not kept.
     pub(super) fn kept_rows(&self, begin: &[u8], end: &[u8]) -> StoreResult<Option<Rows<'_>>> {
         let part = Part::new(begin, end, self.version, false);
         let range = pages::Range::new(&part.begin, &part.end);

@@ -317,8 +317,11 @@ impl LocalTx {
         if begin < end && !self.overlaid.load(Ordering::Acquire) {
             let view = self.view().await?;
             if let Some(rows) = view.kept_rows(&stored(begin), &stored(end))? {
-                let full_at = scan::visit_rows(rows, options, each)?.full_at;
-                return Ok(full_at.map_or_else(|| end.to_vec(), |last| key_after(&last)));
+                let visited = scan::visit_rows(rows, options, each)?;
+                if visited.rows > LONG_PAGE {
+                    tokio::task::yield_now().await;
+                }
+                return Ok(visited.full_at.map_or_else(|| end.to_vec(), |last| key_after(&last)));
             }
         }
         Ok(begin.to_vec())

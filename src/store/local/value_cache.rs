@@ -196,6 +196,15 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_touched_by_their_hashes() {
+        let hash = |n: u64| n << 56 | n << 40 | n;
+        let values = ValueCache::new(1 << 20);
+        (1..9).for_each(|n| values.wrote(hash(n), &bytes("key"), 5, Some(&bytes("a"))));
+        assert_eq!(values.touch((5..20).map(hash)), 4);
+        assert_eq!(ValueCache::new(0).touch((5..20).map(hash)), 0);
+    }
+
+    #[test]
     fn a_late_reader_does_not_bury_a_newer_value() {
         let values = ValueCache::new(1 << 20);
         values.wrote(7, &bytes("key"), 6, Some(&bytes("new")));

@@ -1,5 +1,7 @@
-//! Ranks of places, and places of ranks. Ranges that the embedded engine keeps in memory, because they are read for every
-//! member in them, are read whole; a cluster is asked for no more rows than are needed.
+//! Ranks of places, and places of ranks.
+//!
+//! The embedded engine keeps the ranges that are read for ranks in memory: a range is the same for every member in it. A
+//! cluster is asked for no more rows than are needed.
 
 use super::{Counts, LEVELS, corrupt, decode};
 use crate::error::Result;
@@ -34,12 +36,11 @@ impl Counts<'_> {
     }
 
     /// The members from the begin of a range of the level above, or of all, to the last boundary up to a place; and the
-    /// range of that boundary: its place and that of the next one. (A cluster is asked for no more rows than
-    /// are needed. Then the next one is not known.)
+    /// range of that boundary. On a cluster the end of that range is not known.
     async fn before(&self, level: u8, (from, to): Range, place: &[u8]) -> Result<(i64, Range)> {
         let (mut before, mut last, mut begin, mut next) = (0, None, Vec::new(), None);
+        let (from, end) = (self.row(level, &from), self.end(level, to.as_deref()));
         let until = self.s.tx.prefers_prefetch().then(|| key_after(&self.row(level, place)));
-        let end = until.unwrap_or_else(|| self.end(level, to.as_deref()));
         let (skipped, mut is_sound) = (self.before_places(level), true);
         let mut each = |row: &[u8], raw: &[u8]| {
             let at = row.get(skipped..).unwrap_or_default();
@@ -55,7 +56,7 @@ impl Counts<'_> {
             begin.clear();
             begin.extend_from_slice(at);
         };
-        self.s.tx.visit_kept(&self.row(level, &from), &end, &mut each).await?;
+        self.s.tx.visit_kept((&from, &end), until.as_deref().unwrap_or(&end), &mut each).await?;
         if !is_sound || last.is_none() {
             return Err(corrupt().into());
         }
@@ -65,14 +66,11 @@ impl Counts<'_> {
     /// The number of places of a range that are before another place.
     async fn within(&self, (from, to): Range, place: &[u8]) -> Result<i64> {
         let (db, place) = (&self.s.db, self.s.db.ranked_place(self.oid, place));
-        let until = match to {
-            _ if self.s.tx.prefers_prefetch() => place.clone(),
-            Some(to) => db.ranked_place(self.oid, &to),
-            None => db.ranked_places_end(self.oid),
-        };
+        let from = db.ranked_place(self.oid, &from);
+        let end = to.map_or_else(|| db.ranked_places_end(self.oid), |to| db.ranked_place(self.oid, &to));
         let mut found = 0;
         let mut each = |row: &[u8], _: &[u8]| found += i64::from(*row < place[..]);
-        self.s.tx.visit_kept(&db.ranked_place(self.oid, &from), &until, &mut each).await?;
+        self.s.tx.visit_kept((&from, &end), &place, &mut each).await?;
         Ok(found)
     }
 
@@ -105,7 +103,7 @@ impl Counts<'_> {
             }
         };
         let (begin, end) = (self.row(level, &from), self.end(level, to.as_deref()));
-        self.s.tx.visit_kept(&begin, &end, &mut each).await?;
+        self.s.tx.visit_kept((&begin, &end), &end, &mut each).await?;
         if !is_sound {
             return Err(corrupt().into());
         }
