@@ -34,12 +34,12 @@ const MARGIN: u64 = 10;
 /// A command and its budget in instructions. `K`, `M` and `V` stand for a random key, member and value; `KK` for ten keys, `KV` for ten
 /// keys with values.
 const BUDGETS: &[(&str, u64)] = &[
-    ("PING", 2_800),
+    ("PING", 2_900),
     ("GET K", 6_000),
-    ("EXISTS K", 5_550),
+    ("EXISTS K", 5_700),
     ("SET K V", 9_500),
     ("INCR counter:K", 9_300),
-    ("MGET KK", 29_000),
+    ("MGET KK", 29_600),
     ("MSET KV", 54_500),
     ("SISMEMBER set M", 7_050),
     ("SADD set M", 12_500),
