@@ -14,6 +14,8 @@ use bytes::Bytes;
 
 /// The most rows that are touched at a time: more would push one another out of the processor's caches.
 const MOST: usize = 256;
+/// The longest name of a key that is hashed for that, in bytes.
+const LONGEST: usize = 1024;
 /// The most calls that are looked at for them.
 const MOST_CALLS: usize = 256;
 
@@ -65,7 +67,8 @@ impl<'u> Toucher<'_, 'u> {
     fn touch(&mut self, db: &Prefix, call: &'u Call) {
         self.calls += 1;
         for spec in call.row.keys.iter().filter(|spec| spec.is_keys()) {
-            for key in keys_at(spec, &call.argv).into_iter().flatten() {
+            let keys = keys_at(spec, &call.argv).into_iter().flatten().take(MOST);
+            for key in keys.filter(|key| key.len() <= LONGEST) {
                 if self.rows >= MOST {
                     return;
                 }
