@@ -7,8 +7,8 @@
 
 use super::keys::Oid;
 use super::packed::Packed;
+use crate::store::halves::Halves;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
@@ -19,8 +19,6 @@ const HALF: usize = 8 << 20;
 const MAX_ENTRY: usize = 64 << 10;
 /// Approximate bytes of an entry besides its strings and its command.
 const ENTRY: usize = 384;
-/// Questions that are remembered as asked once.
-const ASKED_ONCE: usize = 4096;
 
 /// A command, and the version of an object that it was for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,38 +33,28 @@ pub(crate) struct Asked {
     pub(crate) command: Vec<u8>,
 }
 
-type Entries = HashMap<Asked, Arc<Packed>>;
-
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct ContentsCache(Mutex<Halves>);
+#[derive(Debug)]
+pub(crate) struct ContentsCache(Mutex<Entries>);
 
-#[derive(Debug, Default)]
-struct Halves {
-    young: Entries,
-    old: Entries,
-    /// Bytes of the young ones.
-    size: usize,
-    /// Hashes of questions that were asked once, each at the place that it names.
-    once: Vec<u64>,
+type Entries = Halves<Asked, Arc<Packed>>;
+
+impl Default for ContentsCache {
+    fn default() -> Self {
+        ContentsCache(Mutex::new(Entries::new(HALF)))
+    }
 }
 
 impl ContentsCache {
     /// Drops everything.
     pub(crate) fn clear(&self) {
         // Dropped once the lock is free.
-        let _all = std::mem::take(&mut *self.0.lock());
+        let _all = std::mem::replace(&mut *self.0.lock(), Entries::new(HALF));
     }
 
     /// What a command returned.
     pub(crate) fn find(&self, asked: &Asked) -> Option<Arc<Packed>> {
-        let mut halves = self.0.lock();
-        if let Some(found) = halves.young.get(asked) {
-            return Some(found.clone());
-        }
-        let (asked, found) = halves.old.remove_entry(asked)?;
-        let outdated = halves.learn(asked, found.clone());
-        drop(halves);
+        let (found, outdated) = self.0.lock().find(asked)?;
         drop(outdated);
         Some(found)
     }
@@ -80,29 +68,10 @@ impl ContentsCache {
         }
         found.shrink();
         let found = Arc::new(found);
-        let outdated = self.0.lock().learn(asked, found.clone());
+        let bytes = found.held() + asked.command.len() + ENTRY;
+        let outdated = self.0.lock().keep(asked, found.clone(), bytes);
         drop(outdated);
         found
-    }
-}
-
-impl Halves {
-    /// Whether a question was asked lately; it is now.
-    fn was_asked(&mut self, hash: u64) -> bool {
-        self.once.resize(ASKED_ONCE, 0);
-        let place = self.once.get_mut(hash as usize % ASKED_ONCE);
-        place.is_some_and(|place| std::mem::replace(place, hash) == hash)
-    }
-
-    /// Returns entries to drop: others need not wait for that.
-    fn learn(&mut self, asked: Asked, found: Arc<Packed>) -> Entries {
-        self.size += found.held() + asked.command.len() + ENTRY;
-        self.young.insert(asked, found);
-        if self.size <= HALF {
-            return Entries::new();
-        }
-        self.size = 0;
-        std::mem::replace(&mut self.old, std::mem::take(&mut self.young))
     }
 }
 
@@ -153,7 +122,7 @@ mod tests {
             learn(n as u64, &long);
             assert_eq!(cache.find(&asked(0)), Some(of(b"asked for").into()));
             let halves = cache.0.lock();
-            let kept = halves.young.len() + halves.old.len();
+            let kept = halves.len();
             assert!(
                 kept >= n.min(fit * 9 / 10) && kept <= 2 * fit + 1,
                 "{kept} after {n}, where {fit} fit into a half"

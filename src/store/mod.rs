@@ -28,6 +28,7 @@ mod emptied;
 pub mod faulty;
 #[cfg(feature = "fdb")]
 pub mod fdb;
+pub(crate) mod halves;
 mod held;
 mod kept;
 pub mod local;

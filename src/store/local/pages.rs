@@ -8,10 +8,10 @@
 use super::directory::read_error;
 use super::layout;
 use crate::error::StoreResult;
+use crate::store::halves::Halves;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::{DBRawIterator, ErrorKind, ReadOptions};
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -23,8 +23,6 @@ const MAX_PAGE: usize = 32 << 10;
 const MOST_REMOVED: u64 = 64;
 /// Approximate bytes of a page besides its rows.
 const OVERHEAD: usize = 256;
-/// Ranges that are remembered as asked for once.
-const ASKED_ONCE: usize = 8192;
 
 /// The rows of a range, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -168,20 +166,15 @@ impl Hash for Range {
 
 /// A page of a range. None: its rows are too many to keep.
 type Kept = Option<Arc<Page>>;
-type Half = HashMap<Range, Kept>;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Pages(Mutex<Halves>);
+#[derive(Debug)]
+pub(super) struct Pages(Mutex<Halves<Range, Kept>>);
 
-#[derive(Debug, Default)]
-struct Halves {
-    young: Half,
-    old: Half,
-    /// Bytes of the young ones.
-    size: usize,
-    /// Hashes of ranges that were asked for once, each at the place that it names.
-    once: Vec<u64>,
+impl Default for Pages {
+    fn default() -> Self {
+        Pages(Mutex::new(Halves::new(HALF)))
+    }
 }
 
 /// What is known of a range.
@@ -195,47 +188,21 @@ pub(super) enum Known {
 impl Pages {
     pub(super) fn find(&self, range: &Range) -> Known {
         let mut halves = self.0.lock();
-        if let Some(found) = halves.young.get(range) {
-            return Known::Kept(found.clone());
-        }
-        if let Some((range, found)) = halves.old.remove_entry(range) {
-            let outdated = halves.keep(range, found.clone());
+        if let Some((found, outdated)) = halves.find(range) {
             drop(halves);
             drop(outdated);
             return Known::Kept(found);
         }
-        if halves.was_asked(range) { Known::Wanted } else { Known::Unknown }
+        if halves.was_asked(range.hash) { Known::Wanted } else { Known::Unknown }
     }
 
     pub(super) fn keep(&self, range: Range, page: Option<Page>) -> Kept {
         let page = page.map(Arc::new);
-        let outdated = self.0.lock().keep(range, page.clone());
+        let held = page.as_ref().map_or(0, |page| page.held());
+        let bytes = range.begin.len() + range.end.len() + OVERHEAD + held;
+        let outdated = self.0.lock().keep(range, page.clone(), bytes);
         drop(outdated);
         page
-    }
-}
-
-impl Halves {
-    /// Whether a range was asked for lately; it is now.
-    fn was_asked(&mut self, range: &Range) -> bool {
-        self.once.resize(ASKED_ONCE, 0);
-        let place = self.once.get_mut(range.hash as usize % ASKED_ONCE);
-        place.is_some_and(|place| std::mem::replace(place, range.hash) == range.hash)
-    }
-
-    /// Returns pages to drop: others need not wait for that.
-    fn keep(&mut self, range: Range, page: Kept) -> Half {
-        let held = range.begin.len() + range.end.len() + OVERHEAD;
-        self.size += held + page.as_ref().map_or(0, |page| page.held());
-        if let Some(before) = self.young.insert(range, page) {
-            // Two readers have read the same rows.
-            self.size -= held + before.map_or(0, |page| page.held());
-        }
-        if self.size <= HALF {
-            return Half::new();
-        }
-        self.size = 0;
-        std::mem::replace(&mut self.old, std::mem::take(&mut self.young))
     }
 }
 
@@ -304,7 +271,7 @@ mod tests {
             pages.keep(range(n), Some(long));
             assert!(matches!(pages.find(&range(0)), Known::Kept(Some(_))));
             let halves = pages.0.lock();
-            assert!(halves.young.len() + halves.old.len() <= 2 * fit as usize + 1);
+            assert!(halves.len() <= 2 * fit as usize + 1);
         }
         assert!(matches!(pages.find(&range(1)), Known::Unknown));
     }
@@ -328,6 +295,6 @@ mod tests {
         let (pages, range) = (Pages::default(), Range::new(&b"a"[..].into(), &b"b"[..].into()));
         (0..2).for_each(|_| assert_eq!(pages.keep(range.clone(), None), None));
         assert!(matches!(pages.find(&range), Known::Kept(None)));
-        assert_eq!(pages.0.lock().size, OVERHEAD + 2, "once");
+        assert_eq!(pages.0.lock().young_bytes(), OVERHEAD + 2, "once");
     }
 }
