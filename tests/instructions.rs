@@ -34,15 +34,15 @@ const MARGIN: u64 = 10;
 /// A command and its budget in instructions. `K`, `M` and `V` stand for a random key, member and value; `KK` for ten keys, `KV` for ten
 /// keys with values.
 const BUDGETS: &[(&str, u64)] = &[
-    ("PING", 2_900),
-    ("GET K", 6_000),
-    ("EXISTS K", 5_700),
-    ("SET K V", 9_500),
-    ("INCR counter:K", 9_300),
-    ("MGET KK", 29_600),
-    ("MSET KV", 54_500),
-    ("SISMEMBER set M", 7_050),
-    ("SADD set M", 12_500),
+    ("PING", 3_050),
+    ("GET K", 6_300),
+    ("EXISTS K", 6_000),
+    ("SET K V", 10_600),
+    ("INCR counter:K", 10_250),
+    ("MGET KK", 31_200),
+    ("MSET KV", 61_500),
+    ("SISMEMBER set M", 7_350),
+    ("SADD set M", 12_900),
     // Depends on how many of the new members wait to be folded into chunks: 340 000 if few do.
     ("SINTERCARD 2 set other", 590_000),
 ];
