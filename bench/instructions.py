@@ -16,7 +16,11 @@ import tempfile
 
 import sets
 
-CASES = [("GET", ["GET", "key"]), ("SET", ["SET", "key", "value"])]
+CASES = [
+    ("GET", ["GET", "key"]),
+    ("SET", ["SET", "key", "value"]),
+    ("EVAL of a SET", ["EVAL", "return redis.call('set', KEYS[1], ARGV[1])", "1", "key", "value"]),
+]
 WINDOWS = [1, 16]
 
 

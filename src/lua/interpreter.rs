@@ -8,9 +8,7 @@ use crate::env::Clock;
 use crate::keyspace::keys::scripts::Digest;
 use crate::spec::REDIS_VERSION;
 use bytes::Bytes;
-use mlua::{
-    Function, HookTriggers, Lua, LuaOptions, LuaString, MultiValue, StdLib, Table, Value, Variadic, VmState,
-};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, Variadic, VmState};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,6 +26,18 @@ const KEPT_MEMORY: usize = 16 << 20;
 const LOOKS: u32 = 200;
 /// Scripts that an interpreter remembers compiled.
 const COMPILED: usize = 512;
+/// The functions of `redis` that the server answers: how they are called, and how if their arguments come in a table.
+const FUNCTIONS: [(&str, &str); 9] = [
+    ("call", "call*"),
+    ("pcall", "pcall*"),
+    ("acl_check_cmd", "acl_check_cmd*"),
+    ("setresp", "setresp*"),
+    ("set_repl", "set_repl*"),
+    ("log", "log*"),
+    ("sha1hex", "sha1hex*"),
+    ("error_reply", "error_reply*"),
+    ("status_reply", "status_reply*"),
+];
 /// What scripts and libraries are called in messages.
 const SCRIPT: &str = "@user_script";
 const LIBRARY: &str = "@user_function";
@@ -164,13 +174,13 @@ impl Interpreter {
         };
         let most = limits.memory.map_or(MOST_MEMORY, |memory| self.lua.used_memory() + memory);
         let ended = self.lua.scope(|scope| {
-            let server = scope.create_function_mut(|lua, (name, given): (LuaString, Variadic<Value>)| {
+            let server = scope.create_function_mut(|lua, (number, given): (i64, Variadic<Value>)| {
                 // Replies count, too.
                 if lua.used_memory() > most {
                     return Err(mlua::Error::MemoryError(NO_MEMORY.into()));
                 }
                 lua.set_memory_limit(NO_LIMIT)?;
-                let answer = server(lua, &name.to_str()?, &given).and_then(|answer| answered(lua, answer));
+                let answer = server(lua, name_of(number), &given).map(answered);
                 lua.set_memory_limit(most)?;
                 answer
             })?;
@@ -290,13 +300,22 @@ fn functions(registered: &Table) -> mlua::Result<Option<Vec<library::Function>>>
     Ok(Some(functions))
 }
 
-fn answered(lua: &Lua, answer: Answer) -> mlua::Result<MultiValue> {
-    let how = |how: &str| Ok::<_, mlua::Error>(Value::String(lua.create_string(how)?));
-    Ok(match answer {
-        Answer::Value(value) => MultiValue::from_vec(vec![Value::Nil, value]),
-        Answer::Raise(error) => MultiValue::from_vec(vec![how("raise")?, Value::Table(error)]),
-        Answer::Stop => MultiValue::from_vec(vec![how("stop")?]),
-    })
+/// What the sandbox calls the function of this number; see [`FUNCTIONS`].
+fn name_of(number: i64) -> &'static str {
+    let at = usize::try_from(number.unsigned_abs()).ok().and_then(|number| number.checked_sub(1));
+    match at.and_then(|at| FUNCTIONS.get(at)) {
+        Some((name, _)) if number > 0 => name,
+        Some((_, name)) => name,
+        None => "",
+    }
+}
+
+fn answered(answer: Answer) -> (Option<&'static str>, Value) {
+    match answer {
+        Answer::Value(value) => (None, value),
+        Answer::Raise(error) => (Some("raise"), Value::Table(error)),
+        Answer::Stop => (Some("stop"), Value::Nil),
+    }
 }
 
 fn failed(error: &Table) -> mlua::Result<Outcome> {
@@ -334,6 +353,7 @@ fn host(
     host.raw_set("where", lua.create_function(located)?)?;
     host.raw_set("constants", constants(lua)?)?;
     host.raw_set("flags", FLAGS.to_vec())?;
+    host.raw_set("functions", FUNCTIONS.map(|(name, _)| name).to_vec())?;
     host.raw_set("is_name", lua.create_function(|_, name: LuaString| Ok(is_name(&name.as_bytes())))?)?;
     let numbers = random.clone();
     host.raw_set("random", lua.create_function(move |_, ()| Ok(numbers.lock().next()))?)?;

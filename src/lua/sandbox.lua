@@ -93,24 +93,24 @@ local function answered(how, value)
     return value
 end
 
--- Many arguments are passed in a table, as `name*`.
+-- Each function has a number. Many arguments are passed in a table, with the number negated.
 local MANY = 1000
-local function of_redis(name)
+local function of_redis(number, name)
     return function(...)
         if not run then
             error({ err = 'ERR redis.' .. name .. ' can only be called inside a script invocation' }, 0)
         end
         local count = select('#', ...)
         if count > MANY then
-            return answered(run(name .. '*', { ... }, count))
+            return answered(run(-number, { ... }, count))
         end
-        return answered(run(name, ...))
+        return answered(run(number, ...))
     end
 end
 
 local redis = {}
-for _, name in pairs({ 'call', 'pcall', 'acl_check_cmd', 'setresp', 'set_repl', 'log', 'sha1hex', 'error_reply', 'status_reply' }) do
-    redis[name] = of_redis(name)
+for number, name in ipairs(host.functions) do
+    redis[name] = of_redis(number, name)
 end
 for name, value in pairs(host.constants) do
     redis[name] = value
@@ -423,7 +423,7 @@ globals.cmsgpack = front(library(host.cmsgpack))
 -- Methods of strings.
 local of_strings = getmetatable('')
 of_strings.__index = texts
-of_strings.__metatable = globals.string
+of_strings.__metatable = front({ __index = globals.string })
 
 local registered
 local function register_error(text)

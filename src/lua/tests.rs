@@ -349,3 +349,42 @@ fn functions_before_those_of_c_answer_alike() {
         assert_eq!(run(&mut interpreter, script), answer, "{script}");
     }
 }
+
+#[test]
+fn keys_and_arguments_arrive_whole() {
+    let mut interpreter = interpreter();
+    let script = "return #KEYS .. ';' .. #ARGV .. ';' .. table.concat(KEYS) .. ';' .. table.concat(ARGV) .. type(KEYS[#KEYS + 1])";
+    let of = |what: &str, n: usize| -> Vec<Bytes> { (0..n).map(|n| format!("{what}{n}").into()).collect() };
+    for (keys, args) in [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 1),
+        (1, 9),
+        (2, 0),
+        (3, 5),
+        (5, 3),
+        (64, 0),
+        (32, 32),
+        (33, 32),
+        (200, 300),
+    ] {
+        let (mut keys, args) = (of("k", keys), of("a", args));
+        for last in [Bytes::from_static(b"\0\xff\r\n"), Bytes::new()] {
+            keys.iter_mut().next_back().into_iter().for_each(|key| *key = last.clone());
+            let code = (&sha1(script.as_bytes()), script.as_bytes());
+            let given = (Limits::default(), 7);
+            let server = &mut |_: &mlua::Lua, _: &str, _: &[Value]| Ok(Answer::Stop);
+            let outcome = interpreter.run(code, Task::Script(&keys, &args), given, server).unwrap();
+            let Outcome::Returned(Value::String(returned)) = outcome else { panic!("{keys:?} {args:?}") };
+            let expected = [
+                &format!("{};{};", keys.len(), args.len()).into_bytes()[..],
+                &keys.concat(),
+                b";",
+                &args.concat(),
+                b"nil",
+            ];
+            assert_eq!(&*returned.as_bytes(), expected.concat(), "{keys:?} {args:?}");
+        }
+    }
+}

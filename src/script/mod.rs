@@ -83,8 +83,8 @@ struct Script {
 
 /// What runs.
 enum Code {
-    /// The script, in the epoch that its transaction sees.
-    Script(Arc<Source>, u64),
+    /// The script, and the epoch that its transaction sees if this server is to remember it for that.
+    Script(Arc<Source>, Option<u64>),
     /// A function of a library, by its name there.
     Function(Arc<Library>, String),
 }
@@ -157,6 +157,7 @@ async fn script(runner: &Runner<'_>, op: ScriptOp, text: &Bytes) -> Result<Scrip
     let epoch = scripts::epoch(runner.tx, Read::Snapshot).await?;
     let digest = if by_digest { parse_hex(text).ok_or(NO_SCRIPT)? } else { sha1(text) };
     let known = runner.server.scripts.find(&digest, epoch);
+    let is_known = known.is_some();
     let source = match known {
         Some(known) => known,
         None if by_digest => loaded(runner, op, &digest, epoch).await?,
@@ -169,7 +170,7 @@ async fn script(runner: &Runner<'_>, op: ScriptOp, text: &Bytes) -> Result<Scrip
         return Err(MAY_WRITE.into());
     }
     let reads_only = op.reads_only || source.flags.no_writes;
-    Ok(Script { digest, code: Code::Script(source, epoch), reads_only })
+    Ok(Script { digest, code: Code::Script(source, (!is_known).then_some(epoch)), reads_only })
 }
 
 async fn function(runner: &Runner<'_>, name: &[u8]) -> Result<Script> {
@@ -270,7 +271,9 @@ fn run_in(
     let outcome = interpreter.run((digest, source.code()), task, (limits, seed), &mut |lua, name, given| {
         calls.answer(lua, name, given)
     });
-    if let (Code::Script(source, epoch), false) = (&script.code, matches!(outcome, Ok(Outcome::Invalid(_)))) {
+    if let (Code::Script(source, Some(epoch)), false) =
+        (&script.code, matches!(outcome, Ok(Outcome::Invalid(_))))
+    {
         server.scripts.learn(*digest, source, *epoch);
     }
     if let Some(end) = calls.end() {

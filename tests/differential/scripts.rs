@@ -172,6 +172,7 @@ const OTHERS: &[&str] = &[
     "next({})",
     "rawget(_G, 'x')",
     "getmetatable('x')",
+    "getmetatable('x').__index == string",
     "loadstring('return 7')()",
     "loadstring('return (')",
     "load(function() return {} end)",
