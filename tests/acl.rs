@@ -348,34 +348,34 @@ fn users_with_quotes_and_odd_spaces_survive_a_rewrite() {
 fn rules_may_name_commands_that_only_redis_has() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("users.acl");
-    let rules = "+get +xadd +xgroup|create +function|load +zadd|key +@list -lpush";
+    let rules = "+get +vadd +xgroup|create +function|load +zadd|key +@list -lpush";
     std::fs::write(
         &file,
-        format!("user app on nopass ~* resetchannels -@all {rules}\nuser all on nopass ~* &* +@all -xadd\n"),
+        format!("user app on nopass ~* resetchannels -@all {rules}\nuser all on nopass ~* &* +@all -vadd\n"),
     )
     .unwrap();
     let server = tern(&["--aclfile", file.to_str().unwrap()]);
     let mut c = server.client();
     let expected = [
         format!("user app on nopass ~* resetchannels -@all {rules}"),
-        "user all on nopass ~* &* +@all -xadd".into(),
+        "user all on nopass ~* &* +@all -vadd".into(),
     ];
     let list = texts(&c.line("ACL LIST"));
     assert!(expected.iter().all(|line| list.contains(line)), "{list:?}");
     let mut app = logged_in(&server, "app", "any");
     assert_eq!(app.line("GET k"), Value::Nil(b'$'));
     assert!(text(&app.line("SET k v")).starts_with("NOPERM"));
-    assert!(text(&app.line("XADD k * f v")).starts_with("ERR unknown command 'XADD'"));
-    assert_eq!(c.line("ACL SETUSER app -xadd +XLEN|f"), ok());
+    assert!(text(&app.line("VADD k * f v")).starts_with("ERR unknown command 'VADD'"));
+    assert_eq!(c.line("ACL SETUSER app -vadd +VDIM|f"), ok());
     let changed = texts(&c.line("ACL LIST")).into_iter().find(|line| line.starts_with("user app")).unwrap();
-    assert!(changed.ends_with("+@list -lpush -xadd +xlen|f"), "{changed}");
+    assert!(changed.ends_with("+@list -lpush -vadd +vdim|f"), "{changed}");
     for (rule, why) in [
-        ("+xaddd", "Unknown command or category name in ACL"),
+        ("+vaddd", "Unknown command or category name in ACL"),
         ("-xgroup|nosuch", "Unknown command or category name in ACL"),
         ("+xgroup|nosuch", "Unknown command or category name in ACL"),
         ("+function|nosuch", "Unknown command or category name in ACL"),
         ("+xgroup|create|x", "Allowing first-arg of a subcommand is not supported"),
-        ("+xadd|", "Syntax error"),
+        ("+vadd|", "Syntax error"),
     ] {
         let refused = text(&c.line(&format!("ACL SETUSER app {rule}")));
         assert!(refused.contains(why), "{rule}: {refused}");
@@ -437,6 +437,35 @@ fn users_with_binary_names_are_distinct() {
     assert_eq!(admin.line("PUBLISH a m").int(), Some(1), "the other client stays");
     assert_eq!(admin.run(&[&b"CLIENT"[..], b"KILL", b"USER", one]).value.int(), Some(1));
     assert!(clients[0].drain().1, "closed");
+}
+
+/// However the words of a call are chosen.
+#[test]
+fn streams_of_others_cannot_be_read_by_a_group() {
+    let server = tern(&[]);
+    let mut admin = server.client();
+    for key in ["secret", "bobx"] {
+        for group in ["g", "GROUP", "NOACK", "STREAMS"] {
+            admin.line(&format!("XGROUP CREATE {key} {group} 0 MKSTREAM"));
+        }
+        admin.line(&format!("XADD {key} * f v"));
+    }
+    admin.line("ACL SETUSER bob on nopass ~bob* +@all");
+    let mut bob = logged_in(&server, "bob", "x");
+    for line in [
+        "GROUP g c STREAMS secret >",
+        "NOACK GROUP g c STREAMS secret >",
+        "NOACK NOACK GROUP g c STREAMS secret >",
+        "COUNT 1 GROUP GROUP c STREAMS secret >",
+        "COUNT 1 GROUP NOACK STREAMS STREAMS bobx secret > >",
+        "GROUP STREAMS STREAMS STREAMS bobx secret > >",
+        "BLOCK 1 CLAIM 0 GROUP STREAMS bobx STREAMS secret >",
+        "GROUP g c GROUP GROUP STREAMS STREAMS secret 0",
+    ] {
+        assert_eq!(text(&bob.line(&format!("XREADGROUP {line}"))), NO_KEY, "{line}");
+    }
+    assert!(!bob.line("XREADGROUP COUNT 1 NOACK GROUP STREAMS STREAMS STREAMS bobx >").is_error());
+    assert_eq!(admin.line("XPENDING secret g").items().unwrap()[0], Value::Int(0));
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn outcome(row: &Entry) -> String {
     parts.join("; ")
 }
 
-const GROUPS: [(&str, Group); 15] = [
+const GROUPS: [(&str, Group); 16] = [
     ("strings", Group::String),
     ("bitmaps", Group::Bitmap),
     ("HyperLogLogs", Group::HyperLogLog),
@@ -88,6 +88,7 @@ const GROUPS: [(&str, Group); 15] = [
     ("lists", Group::List),
     ("sorted sets", Group::SortedSet),
     ("geo", Group::Geo),
+    ("streams", Group::Stream),
     ("keys", Group::Generic),
     ("transactions", Group::Transactions),
     ("connection", Group::Connection),

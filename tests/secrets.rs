@@ -248,10 +248,38 @@ const LINES: &[&str] = &[
     "ZSCORE z a",
     "ZUNION 1 z",
     "ZUNIONSTORE d 1 z",
+    "XACK x g $A-1",
+    "XACKDEL x g IDS 1 $A-1",
+    "XADD x 99-1 f v",
+    "XAUTOCLAIM x g c 0 0",
+    "XCLAIM x g c 0 $A-1",
+    "XDEL x $A-1",
+    "XDELEX x IDS 1 $A-1",
+    "XGROUP CREATE x h 0",
+    "XGROUP CREATECONSUMER x g $A",
+    "XGROUP DELCONSUMER x g c",
+    "XGROUP DESTROY x g",
+    "XGROUP SETID x g 0",
+    "XINFO CONSUMERS x g",
+    "XINFO GROUPS x",
+    "XINFO STREAM x",
+    "XINFO STREAM x FULL",
+    "XLEN x",
+    "XPENDING x g",
+    "XPENDING x g - + 10",
+    "XRANGE x - +",
+    "XREAD STREAMS x 0",
+    "XREAD BLOCK 1 STREAMS x 0",
+    "XREADGROUP GROUP g c STREAMS x >",
+    "XREADGROUP GROUP g c STREAMS x 0",
+    "XREVRANGE x + -",
+    "XSETID x 99-1",
+    "XTRIM x MAXLEN 1",
+    "XTRIM x MINID 42-1",
 ];
 
-/// What Redis also reveals with write permission only: whether a set has a
-/// member, a hash a field, or a list an element; and scores, by changing them.
+/// What Redis also reveals with write permission only: whether a set has a member, a hash a field, a list an element, or
+/// a stream an entry; scores, by changing them; and entries, by claiming them.
 const REVEALED_BY_REDIS: &[&str] = &[
     "HDEL m b",
     "HEXISTS m b",
@@ -277,6 +305,13 @@ const REVEALED_BY_REDIS: &[&str] = &[
     "ZREM z b",
     "ZREMRANGEBYLEX z [b [b",
     "ZREMRANGEBYSCORE z 41 41",
+    "XACK x g $A-1",
+    "XACKDEL x g IDS 1 $A-1",
+    "XAUTOCLAIM x g c 0 0",
+    "XCLAIM x g c 0 $A-1",
+    "XDEL x $A-1",
+    "XDELEX x IDS 1 $A-1",
+    "XTRIM x MINID 42-1",
 ];
 
 /// A library with a function that reads.
@@ -304,6 +339,10 @@ fn a_write_only_user_learns_no_value() {
                 &format!("HSET m f {value} {member} x"),
                 &format!("RPUSH l {value} {member}"),
                 &format!("ZADD z {value} a 50 {member}"),
+                &format!("XADD x {value}-1 f {member}"),
+                "XGROUP CREATE x g 0",
+                "XREADGROUP GROUP g c STREAMS x >",
+                "XADD x 50-1 f v",
             ] {
                 assert!(!admin.line(made).is_error());
             }

@@ -44,7 +44,7 @@ fn info_counts_calls_errors_and_lookups() {
         "INCR k",
         "GET",
         "nosuch",
-        "xAdd k 1-1 f v",
+        "vAdd k 1-1 f v",
         "READONLY",
         "SADD k x",
     ] {
@@ -63,8 +63,8 @@ fn info_counts_calls_errors_and_lookups() {
     assert!(stat(&get, "usec_per_call") > 0.0, "{get}");
     let incr = info(&mut c, "commandstats", "cmdstat_incr");
     assert_eq!((stat(&incr, "calls"), stat(&incr, "failed_calls")), (1.0, 1.0), "{incr}");
-    let xadd = info(&mut c, "commandstats", "cmdstat_xadd");
-    assert_eq!((stat(&xadd, "calls"), stat(&xadd, "rejected_calls")), (0.0, 1.0), "{xadd}");
+    let vadd = info(&mut c, "commandstats", "cmdstat_vadd");
+    assert_eq!((stat(&vadd, "calls"), stat(&vadd, "rejected_calls")), (0.0, 1.0), "{vadd}");
     assert_eq!(info(&mut c, "errorstats", "errorstat_ERR"), "count=5");
     assert_eq!(info(&mut c, "errorstats", "errorstat_WRONGTYPE"), "count=1");
     assert!(stat(&info(&mut c, "latencystats", "latency_percentiles_usec_set"), "p50") > 0.0);
@@ -87,7 +87,7 @@ fn info_counts_calls_errors_and_lookups() {
     }
     c.line("CONFIG RESETSTAT");
     let stats = string(&c.line("INFO commandstats"));
-    assert!(!stats.contains("cmdstat_get") && !stats.contains("cmdstat_xadd"), "{stats}");
+    assert!(!stats.contains("cmdstat_get") && !stats.contains("cmdstat_vadd"), "{stats}");
 }
 
 /// The fields read by redis_exporter that have a meaning here.
@@ -246,6 +246,8 @@ fn getkeys_reads_the_row() {
         ("COMMAND GETKEYS sintercard +1 a b", &["a"]),
         ("COMMAND GETKEYS sintercard 01x a b", &["a"]),
         ("COMMAND GETKEYS object encoding k", &["k"]),
+        ("COMMAND GETKEYS xreadgroup noack group g c streams a b > >", &["a", "b"]),
+        ("COMMAND GETKEYS xreadgroup count 1 group noack streams streams a b > >", &["a", "b"]),
     ] {
         assert_eq!(strings(&c.line(line)), want, "{line}");
     }

@@ -87,7 +87,7 @@ fn reach(row: &Row, argc: usize) -> usize {
         FindKeys::Range { last, .. } => argc - last.unsigned_abs() as usize,
         FindKeys::Keynum { .. } | FindKeys::Unknown | FindKeys::Stored => spec.begin,
         // An option.
-        FindKeys::After(_) => 0,
+        FindKeys::After(_) | FindKeys::Streams => 0,
     });
     ends.max().unwrap_or(0)
 }

@@ -211,3 +211,73 @@ async fn a_watch_that_comes_late_is_found() {
     }
     panic!("a missed wake-up was not noticed");
 }
+
+/// The keys and ids that XREADGROUP has delivered.
+fn delivered(reply: Reply) -> Vec<(String, String)> {
+    let Reply::Keyed(keys) = reply else { panic!("{reply:?}") };
+    let mut all = Vec::new();
+    for (key, entries) in keys {
+        let entries = match entries {
+            Reply::Packed(shape, strings) => Reply::unpacked(shape, &strings),
+            entries => entries,
+        };
+        let Reply::Array(entries) = entries else { panic!("{entries:?}") };
+        for entry in entries {
+            let Reply::Array(parts) = entry else { panic!("{entry:?}") };
+            all.push((text(&key), text(&parts[0])));
+        }
+    }
+    all
+}
+
+/// Consumers on both servers wait for entries that clients of both add to two streams.
+async fn consume(rates: FaultRates) -> usize {
+    let (seed, c) = (Rng::any_seed(), Arc::new(Cluster::on_system_clock(2).await));
+    support::say(&format!("waiting for entries: TERN_SEED={seed}"));
+    for key in ["s0", "s1"] {
+        let line = format!("XGROUP CREATE {key} g 0 MKSTREAM");
+        assert_eq!(units::replies(&c.members[0].exec, units::pipeline(&[line])).await, [Reply::Ok]);
+    }
+    c.faulty.set_rates(rates);
+    let (over, taken) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(BTreeSet::new())));
+    let mut consumers = tokio::task::JoinSet::new();
+    for n in 0..5 {
+        let (c, over, taken) = (c.clone(), over.clone(), taken.clone());
+        let line = format!("XREADGROUP GROUP g c{n} COUNT {} BLOCK 0 STREAMS s0 s1 > >", 1 + n);
+        consumers.spawn(async move {
+            while let Some(reply) = wait(&c, n % 2, &line, &over).await {
+                for entry in delivered(reply) {
+                    assert!(taken.lock().unwrap().insert(entry.clone()), "{entry:?} twice");
+                }
+            }
+        });
+    }
+    let mut producers = tokio::task::JoinSet::new();
+    for n in 0..3 {
+        let (c, mut rng) = (c.clone(), Rng::new(seed + n as u64));
+        producers.spawn(async move {
+            for element in 0..EACH {
+                let line = format!("XADD s{} * from {n} number {element}", rng.below(2));
+                units::replies(&c.members[n % 2].exec, units::pipeline(&[line])).await;
+            }
+        });
+    }
+    while producers.join_next().await.transpose().unwrap().is_some() {}
+    let (mut last, mut since) = (0, Instant::now());
+    while last < 3 * EACH && since.elapsed() < STALL {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let n = taken.lock().unwrap().len();
+        if n != last {
+            (last, since) = (n, Instant::now());
+        }
+    }
+    over.store(true, SeqCst);
+    while consumers.join_next().await.transpose().unwrap().is_some() {}
+    last
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn entries_are_delivered_once_by_two_servers() {
+    assert_eq!(consume(FaultRates::default()).await, 3 * EACH);
+    assert_eq!(consume(FaultRates { unknown_late: 0.0, ..FaultRates::mixed() }).await, 3 * EACH);
+}

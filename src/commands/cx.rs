@@ -92,7 +92,8 @@ impl Cx<'_> {
     pub(crate) async fn look_up_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
         Ok(self.counted(s, self.memo.open_members(s, key).await?))
     }
-    fn counted(&self, s: &Scope<'_>, slot: Slot) -> Slot {
+    /// Counts the lookup of a key that was opened in another way.
+    pub(crate) fn counted(&self, s: &Scope<'_>, slot: Slot) -> Slot {
         self.lookups.count(slot.exists());
         if !slot.exists() {
             s.notify(Events::MISS, "keymiss", &slot.key);
@@ -103,6 +104,10 @@ impl Cx<'_> {
     /// would keep other units waiting.
     pub(crate) fn light(&self, bytes: u64) -> Result<()> {
         if self.in_lane && bytes > MAX_LIGHT { Err(Error::TooHeavy) } else { Ok(()) }
+    }
+    /// `most`, or the bytes that [`Cx::light`] allows if these are fewer.
+    pub(crate) fn lightest(&self, most: usize) -> usize {
+        if self.in_lane { most.min(MAX_LIGHT as usize) } else { most }
     }
     /// Call this before anything that waits for what other clients run: it may itself wait for this lane.
     pub(crate) fn may_wait(&mut self) -> Result<()> {

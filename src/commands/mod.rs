@@ -27,6 +27,7 @@ pub(crate) mod pubsub;
 mod scripting;
 pub mod server;
 mod set;
+pub(crate) mod stream;
 mod string;
 pub(crate) mod transactions;
 pub(crate) mod zset;

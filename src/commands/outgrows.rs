@@ -3,6 +3,7 @@
 use crate::commands::bitmap;
 use crate::commands::generic::moves;
 pub(crate) use crate::commands::ranked::prebuild as prebuild_ranked;
+pub(crate) use crate::commands::stream::add::large as large_entry;
 use crate::error::SYNTAX;
 use crate::spec::words::parse_i64;
 use crate::spec::{Makes, Ranked, Row, written_keys};
@@ -33,6 +34,8 @@ pub(crate) enum LargeResult<'a> {
     FieldsRemoved(&'a Bytes, &'a [Bytes]),
     /// This list after a change.
     ListChanged(&'a Bytes, ListChange<'a>),
+    /// This stream with the entry that XADD's other arguments make.
+    EntryAdded(&'a Bytes, &'a [Bytes]),
     /// What an operation leaves of sorted sets, which its arguments name.
     Ranked(Ranked, &'a [Bytes]),
     /// This key's value, in another database if one is named.
@@ -84,6 +87,7 @@ pub(crate) fn large_result<'a>(row: &Row, argv: &'a [Bytes]) -> Option<LargeResu
             let count = parse_i64(count)?;
             LargeResult::ListChanged(key, ListChange::Remove { count, element })
         }
+        Makes::EntryAdded => LargeResult::EntryAdded(key, sources),
         Makes::Ranked(operation @ (Ranked::Around | Ranked::AroundMember)) => {
             LargeResult::Ranked(operation, argv.get(1..).filter(|_| !written_keys(row, argv).is_empty())?)
         }

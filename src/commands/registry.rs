@@ -11,7 +11,7 @@ use super::set::algebra;
 use super::transactions::idempotent;
 use super::{
     bitmap, cluster, connection, generic, geo, hash, hyperloglog, list, pubsub, scripting, server, set,
-    string, transactions, zset,
+    stream, string, transactions, zset,
 };
 
 /// All families.
@@ -44,6 +44,12 @@ const FAMILIES: &[&[Command]] = &[
     zset::WAITING,
     geo::COMMANDS,
     geo::SEARCHES,
+    stream::COMMANDS,
+    stream::GROUPS,
+    stream::PENDING,
+    stream::CLAIMS,
+    stream::DELETIONS,
+    stream::INFO,
     transactions::COMMANDS,
     idempotent::COMMANDS,
     auth::COMMANDS,

@@ -2,7 +2,8 @@
 
 use super::float;
 use crate::error::ReplyError;
-use crate::spec::{FindKeys, Flags, KeySpec, Row, Waits};
+use crate::spec::words::parse_i64;
+use crate::spec::{FindKeys, Flags, KeySpec, Row, Waits, block};
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub(crate) const TAKEN_NUMBERED: &[KeySpec] =
     &[KeySpec { flags: &["RW", "access", "delete"], begin: 2, find: FindKeys::Keynum { step: 1 } }];
 
 const NO_NUMBER: ReplyError = ReplyError::new("ERR timeout is not a float or out of range");
+const NO_INTEGER: ReplyError = ReplyError::new("ERR timeout is not an integer or out of range");
 const NEGATIVE: ReplyError = ReplyError::new("ERR timeout is negative");
 const TOO_LONG: ReplyError = ReplyError::new("ERR timeout is out of range");
 /// Redis adds the time to the clock, in 63 bits of milliseconds.
@@ -39,12 +41,23 @@ pub(crate) fn timeout(raw: &[u8]) -> Result<Option<Duration>, ReplyError> {
     }
 }
 
+/// The timeout that an option BLOCK states; None: for ever.
+pub(crate) fn milliseconds(raw: &[u8]) -> Result<Option<Duration>, ReplyError> {
+    let ms = parse_i64(raw).ok_or(NO_INTEGER)?;
+    let ms = u64::try_from(ms).map_err(|_| NEGATIVE)?;
+    if ms as f64 >= LONGEST_MS {
+        return Err(TOO_LONG);
+    }
+    Ok((ms > 0).then(|| Duration::from_millis(ms)))
+}
+
 /// The timeout of a call that waits. None: the call does not wait, or its timeout is none.
 pub(crate) fn of(row: &Row, argv: &[Bytes]) -> Option<Option<Duration>> {
     let raw = match row.waits {
         Waits::No => None,
         Waits::First => argv.get(1),
         Waits::Last => argv.last(),
+        Waits::Block => return block(argv).and_then(|raw| milliseconds(raw).ok()),
     };
     timeout(raw?).ok()
 }

@@ -26,6 +26,8 @@ impl Events {
     pub(crate) const ZSET: Events = Events(1 << 7);
     /// A key was removed because it had expired.
     pub(crate) const EXPIRED: Events = Events(1 << 8);
+    /// Streams.
+    pub(crate) const STREAM: Events = Events(1 << 10);
     /// A command that reads did not find its key.
     pub(crate) const MISS: Events = Events(1 << 11);
     /// A key was created.
@@ -57,7 +59,7 @@ const LETTERS: [(char, Events); 14] = [
     ('z', Events::ZSET),
     ('x', Events::EXPIRED),
     ('e', Events(1 << 9)),
-    ('t', Events(1 << 10)),
+    ('t', Events::STREAM),
     ('d', Events(1 << 13)),
     ('n', Events::NEW),
     ('K', Events::KEYSPACE),

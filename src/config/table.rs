@@ -312,6 +312,11 @@ section "Data" "";
     list_max_listpack_size: i64 = "list-max-listpack-size" "-2" Runtime Int(i32::MIN as i64, INT);
     /// Accepted, without effect: lists are not compressed node by node.
     list_compress_depth: i64 = "list-compress-depth" "0" Runtime Int(0, INT);
+    /// XTRIM and XADD with `~` remove entries of a stream this many at a time, as many as a node of Redis has; 0 for no
+    /// limit.
+    stream_node_max_entries: usize = "stream-node-max-entries" "100" Runtime Int(0, i64::MAX);
+    /// The bytes of such a node, which make it smaller where entries are large; 0 for no limit.
+    stream_node_max_bytes: usize = "stream-node-max-bytes" "4096" Runtime Memory(0, i64::MAX as u64);
     /// The longest HyperLogLog in Redis' sparse form, in bytes; a longer one becomes dense.
     hll_sparse_max_bytes: usize = "hll-sparse-max-bytes" "3000" Runtime Memory(0, i64::MAX as u64);
 

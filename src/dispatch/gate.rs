@@ -281,16 +281,16 @@ mod tests {
         let stranger = Standing { authenticated: false, ..OPEN };
         assert_eq!(said("NOSUCH a", stranger), "none: ERR unknown command 'NOSUCH',");
         assert_eq!(
-            ["xadd k f v", "XGROUP", "xgroup|create"].map(|line| said(line, OPEN)),
+            ["vadd k f v", "VSIM", "xgroup|create"].map(|line| said(line, OPEN)),
             [
-                "missing xadd: ERR unknown command 'XADD': Redis has it, this server does not have it yet",
-                "missing xgroup: ERR unknown command 'XGROUP': Redis has it, this server does not have it yet",
+                "missing vadd: ERR unknown command 'VADD': Redis has it, this server does not have it yet",
+                "missing vsim: ERR unknown command 'VSIM': Redis has it, this server does not have it yet",
                 "none: ERR unknown command 'xgroup|create',"
             ]
         );
-        assert_eq!(said("xadd k f v", stranger), "none: NOAUTH Authentication required.");
+        assert_eq!(said("vadd k f v", stranger), "none: NOAUTH Authentication required.");
         let listens = Standing { only_listens: true, ..OPEN };
-        assert_eq!(said("xadd k f v", listens), "none: ERR Can't execute 'xadd':");
+        assert_eq!(said("vadd k f v", listens), "none: ERR Can't execute 'vadd':");
         assert_eq!(said("CLIENT NOSUCH", stranger), "client: ERR unknown subcommand 'NOSUCH'.");
         assert_eq!(said("CLIENT", stranger), "client: ERR wrong number of");
         assert_eq!(["POST / HTTP", "Host: here"].map(|line| said(line, stranger)), ["attack"; 2]);

@@ -210,7 +210,7 @@ mod tests {
         let now = env.timeline.now();
         let mut runner = Runner::new(server, &tx, now, env.rng()).await.unwrap();
         let mut beside = Runner::new(server, &other, now, env.rng()).await.unwrap();
-        let lines = ["SADD s a b", "SCARD s", "GET s", "GET", "XLEN x", "MULTI", "SELECT 3", "SCARD s"];
+        let lines = ["SADD s a b", "SCARD s", "GET s", "GET", "VDIM x", "MULTI", "SELECT 3", "SCARD s"];
         let mut said = Vec::new();
         for line in lines {
             said.push(match run(&mut runner, &mut client, line).await {
@@ -226,7 +226,7 @@ mod tests {
                 "2",
                 "WRONGTYPE Operation against a",
                 "ERR wrong number of",
-                "ERR unknown command 'XLEN':",
+                "ERR unknown command 'VDIM':",
                 "ERR this command cannot",
                 "Ok",
                 "0"

@@ -1,5 +1,6 @@
 //! How a client that waits ([`super::waiting`]) looks at its keys, a piece at a time.
 
+use super::goal::Goal;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Prefix, root};
@@ -14,35 +15,77 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::yield_now;
 
-/// Watches that end at once so many times in a row do not watch.
+/// Watches that end at once so many times in a row do not watch; and who finds so many times in a row what the call then
+/// does not get finds it again.
 const MANY: u32 = 16;
 
 /// A client that waits, as the one who looks at its keys.
 pub(super) struct Looker {
     pub(super) ticket: Ticket,
+    goal: Mutex<Arc<Goal>>,
     looks: Mutex<Looks>,
+    /// By the monotonic clock, when a key may have something although nothing has changed.
+    due: Mutex<Option<Duration>>,
 }
 
-/// When the store began to watch the keys, and how often that ended at once, in vain.
+/// How looking went.
 #[derive(Debug, Default)]
 struct Looks {
+    /// When the store began to watch the keys.
     watched_at: Duration,
+    /// Whether something was found instead. If the client looks again, its call has not got it.
+    found: bool,
+    /// How often in a row that ended at once, in vain.
     in_vain: u32,
 }
 
 impl Looker {
-    pub(super) fn new(ticket: Ticket) -> Arc<Self> {
-        Arc::new(Looker { ticket, looks: Mutex::default() })
+    pub(super) fn new(ticket: Ticket, goal: Goal) -> Arc<Self> {
+        let (looks, due) = Default::default();
+        Arc::new(Looker { ticket, goal: Mutex::new(goal.into()), looks, due })
+    }
+
+    /// Looks for something else from now on.
+    pub(super) fn aim(&self, goal: Goal) {
+        *self.goal.lock() = goal.into();
+    }
+
+    /// By the monotonic clock, when it is to look although nothing has changed.
+    pub(super) fn due(&self) -> Option<Duration> {
+        *self.due.lock()
+    }
+
+    /// Has it look at all keys again, if they are due.
+    pub(super) fn look_if_due(&self, now: Duration) {
+        let is_due = self.due.lock().take_if(|due| *due <= now).is_some();
+        if is_due {
+            self.ticket.open_all();
+        }
+    }
+
+    /// Notes when the keys of some slots, which have nothing, are due.
+    async fn note_due(&self, server: &Server, s: &Scope<'_>, slots: &[Slot]) -> Result<()> {
+        let goal = self.goal.lock().clone();
+        for slot in slots {
+            if let Some(left) = goal.due(s, slot).await? {
+                let at = server.env.clock.monotonic().saturating_add(left);
+                let mut due = self.due.lock();
+                *due = Some(due.map_or(at, |due| due.min(at)));
+            }
+        }
+        Ok(())
     }
 
     /// As [`Looker::find`]. Asks a store that does not answer again, as long as for a command. Rests if watches end at
-    /// once, again and again: a store that refuses writes, or that has too many, ends them.
+    /// once, again and again: a store that refuses writes, or that has too many, ends them. Also if the call does not get
+    /// what is found, again and again.
     pub(super) async fn find_patiently(self: Arc<Self>, server: Arc<Server>) -> Result<Option<Invitation>> {
         let clock = &server.env.clock;
         let began = clock.monotonic();
         let rests = {
             let looks = &mut *self.looks.lock();
-            let is_vain = began.saturating_sub(looks.watched_at) < AT_ONCE;
+            let is_vain =
+                std::mem::take(&mut looks.found) || began.saturating_sub(looks.watched_at) < AT_ONCE;
             looks.in_vain = if is_vain { looks.in_vain + 1 } else { 0 };
             looks.in_vain > MANY
         };
@@ -53,7 +96,7 @@ impl Looker {
             let found = self.find_in_turn(&server).await;
             self.looks.lock().watched_at = clock.monotonic();
             match found {
-                Ok(Some(_)) => self.looks.lock().in_vain = 0,
+                Ok(Some(_)) => self.looks.lock().found = true,
                 Err(Error::Store(e))
                     if (e.is_retryable() || e.is_away())
                         && clock.monotonic() < began + server.config.get().store_timeout() =>
@@ -79,10 +122,11 @@ impl Looker {
 
     /// The first of the keys that has something, and how many elements.
     async fn seen<'a>(&self, s: &Scope<'_>, slots: &'a [Slot]) -> Result<Option<(&'a Bytes, u64)>> {
+        let (goal, kind) = (self.goal.lock().clone(), self.ticket.wanted().kind);
         for slot in slots {
-            let value = slot.record().map(|record| &record.value);
-            if let Some(value) = value.filter(|value| Some(value.kind()) == self.ticket.wanted().kind) {
-                return Ok(Some((&slot.key, value.len(s, Read::Snapshot).await?)));
+            let elements = goal.seen(s, slot, kind).await?;
+            if elements > 0 {
+                return Ok(Some((&slot.key, elements)));
             }
         }
         Ok(None)
@@ -152,13 +196,18 @@ impl Looker {
         if let Some((key, elements)) = self.seen(&s, &slots).await? {
             return Ok(Some(Invitation::of(key.clone(), elements)));
         }
+        self.note_due(server, &s, &slots).await?;
         let version = tx.read_version().await?;
         let place = match self.ticket.place_is_watched(version) {
             true => None,
             false => Some(tx.watch(&root::database(self.ticket.wanted().db))?),
         };
+        let goal = self.goal.lock().clone();
         let watch = |(open, slot): (Open, &Slot)| -> Result<_> {
             let mut watches = vec![tx.watch(&prefix.record(&open.key))?];
+            if let Some(row) = goal.row(&s, slot) {
+                watches.push(tx.watch(&row)?);
+            }
             let emptied = slot.stored().map(|record| &record.value).filter(|_| !slot.exists());
             let emptied = emptied.filter(|value| Some(value.kind()) == self.ticket.wanted().kind);
             if let Some(oid) = emptied.and_then(|value| value.counter()) {

@@ -29,6 +29,7 @@ mod attempt;
 mod batch;
 mod deadline;
 mod executor;
+mod goal;
 mod group_commit;
 mod idempotency;
 mod lane;

@@ -27,6 +27,7 @@ use crate::types::list::prebuild as lists;
 use crate::types::prebuilt::{self, Object, Prebuilt};
 use crate::types::set::prebuild as sets;
 use crate::types::set::small::{MAX_INTS, may_be_small};
+use crate::types::stream::prebuild as streams;
 use crate::types::string::combine;
 use crate::types::string::{DIRECT_MAX, INLINE_MAX, prebuild, prebuild_change};
 use bytes::Bytes;
@@ -261,6 +262,10 @@ async fn prebuild_result(
         }
         LargeResult::FieldsSet(..) | LargeResult::FieldsRemoved(..) => Ok(None),
         LargeResult::ListChanged(key, change) => lists::change(space, db, key, change, LEASE_MS).await,
+        LargeResult::EntryAdded(key, args) => match outgrows::large_entry(args) {
+            Some(entry) => streams::addition(space, db, key, entry, LEASE_MS).await,
+            None => Ok(None),
+        },
         LargeResult::Ranked(operation, args) => {
             outgrows::prebuild_ranked(space, catalog, db, operation, args, LEASE_MS).await
         }

@@ -9,7 +9,8 @@
 //! by whatever command. What may exist without a change of the record is a key of a database that was swapped or
 //! flushed, so the place of the database is watched, too, once for all keys; and a member of a value that was emptied by
 //! several transactions together, so that none of them removed its record: then its number of members is watched. One or
-//! two watches a key, kind and server, whoever waits.
+//! two watches a key, kind and server, whoever waits; for streams, each reader has its own, and each group of consumers,
+//! whose row is watched as well ([`super::goal`]).
 //!
 //! Who takes one of several elements invites those behind it, once its own call is queued: they run theirs at once, in the
 //! same order, and share its commit.
@@ -19,6 +20,7 @@
 //! one whose time ends, and one that has waited for other keys as well, and whose turn it is there. Servers of a
 //! cluster look at the same time.
 
+use super::goal::{self, Goal};
 use super::looking::Looker;
 use super::unit::Unit;
 use super::{Done, Executor};
@@ -52,6 +54,7 @@ fn kind_of(row: &Row) -> Option<Kind> {
     match row.group {
         Group::List => Some(Kind::List),
         Group::SortedSet => Some(Kind::Zset),
+        Group::Stream => Some(Kind::Stream),
         Group::String
         | Group::Bitmap
         | Group::HyperLogLog
@@ -97,10 +100,12 @@ impl Wait {
         if has_too_many {
             keys.clear();
         }
-        let wanted = Wanted { db: client.db, kind: kind_of(call.row) };
+        let kind = kind_of(call.row);
+        let goal = Goal::of(&call, kind);
+        let wanted = Wanted { db: client.db, kind, whose: goal.whose(client.id) };
         let ticket = server.waiters.enter(client.id, wanted, &keys);
         let deadline = timeout.map(|timeout| server.env.clock.monotonic().saturating_add(timeout));
-        let looker = Looker::new(ticket);
+        let looker = Looker::new(ticket, goal);
         let (is_called, look, rang, found, has_run) = Default::default();
         Wait { call, looker, deadline, is_called, look, rang, found, has_run, has_too_many }
     }
@@ -139,6 +144,10 @@ impl Wait {
                     None => continue,
                 }
             }
+            if let Some(due) = self.looker.due() {
+                let due = due.saturating_sub(server.env.clock.monotonic());
+                left = Some(left.map_or(due, |left| left.min(due)));
+            }
             let rang = match left {
                 None => {
                     self.ticket().called().await;
@@ -146,6 +155,7 @@ impl Wait {
                 }
                 Some(left) => tokio::time::timeout(left, self.ticket().called()).await.is_ok(),
             };
+            self.looker.look_if_due(server.env.clock.monotonic());
             if rang {
                 self.is_called.store(true, Ordering::Relaxed);
             }
@@ -267,6 +277,9 @@ impl Wait {
             (invitation, _) => invitation,
         };
         let is_first = !std::mem::replace(&mut self.has_run, true);
+        if is_first && let Err(e) = self.resolve(executor.server()).await {
+            return Some(self.counted(executor, Reply::Error(e.into_reply())));
+        }
         self.ticket().looks();
         let reply = {
             let mut run = pin!(self.run(executor, client, is_first));
@@ -289,6 +302,15 @@ impl Wait {
         // The store does not watch its keys yet.
         self.ticket().call();
         None
+    }
+
+    /// From now on, the call asks for what comes behind the ends that its streams have now.
+    async fn resolve(&mut self, server: &Server) -> Result<()> {
+        if self.ticket().wanted().kind == Some(Kind::Stream) {
+            Box::pin(goal::resolve(server, self.ticket().wanted().db, &mut self.call)).await?;
+            self.looker.aim(Goal::of(&self.call, Some(Kind::Stream)));
+        }
+        Ok(())
     }
 
     /// Boxed, so that no connection's task reserves space for it.
@@ -315,5 +337,38 @@ impl Drop for Wait {
     fn drop(&mut self) {
         // Not only once the task that looks has ended.
         self.ticket().leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::fixtures::{World, call, unit};
+    use crate::server::waiters::PAUSE;
+
+    /// A client whose look finds what its call does not get rests, as one does whose watches end at once.
+    #[tokio::test]
+    async fn who_looks_in_vain_rests() {
+        let w = World::new().await;
+        let mut client = ClientState::new(Default::default(), true);
+        for line in ["xgroup create k g $ mkstream", "xgroup create k other $", "xadd k 1-1 a b"] {
+            w.exec.run(unit(&[line])).await;
+        }
+        w.exec.run(unit(&["xreadgroup group g c streams k >"])).await;
+        let line = call("xreadgroup group g c block 0 streams k >");
+        let mut wait = Wait::new(&w.server, &client, line, None);
+        assert_eq!(wait.go_on(&w.exec, &mut client, false).await, None);
+        let wrong = call("xreadgroup group other c block 0 streams k >");
+        wait.looker.aim(Goal::of(&wrong, Some(Kind::Stream)));
+        let mut calls = 0;
+        let looks = async {
+            loop {
+                wait.called(&w.server, || None).await;
+                assert_eq!(wait.go_on(&w.exec, &mut client, false).await, None);
+                calls += 1;
+            }
+        };
+        assert!(tokio::time::timeout(20 * PAUSE, looks).await.is_err());
+        assert!((10..50).contains(&calls), "{calls}");
     }
 }

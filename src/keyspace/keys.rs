@@ -8,6 +8,7 @@ mod elements;
 mod fields;
 mod ranked;
 pub mod scripts;
+mod streams;
 
 use crate::store::prefix_end;
 use bytes::Bytes;
@@ -16,6 +17,8 @@ pub use fields::FieldRow;
 pub(crate) use fields::MAX_FIELD;
 pub use ranked::RankedRow;
 pub(crate) use ranked::{MAX_RANKED, place};
+pub(crate) use streams::MAX_NAME;
+pub use streams::{Id, StreamRow};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// The longest Redis key in bytes: the `X` row of a key must stay below the store's 10 kB.
@@ -26,7 +29,9 @@ pub(crate) const MAX_INLINE_MEMBER: usize = 512;
 /// (a power of two).
 pub const SHARDS: u8 = 16;
 
-/// The name of the rows of a set, a hash or a long string. Never reused.
+/// The name of the rows of an object: a set, a hash, a long string. Never reused.
+// Aligned like a pointer, so that values, which every command holds, need no padding.
+#[repr(Rust, packed(8))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Oid(pub u128);
 
@@ -123,7 +128,7 @@ impl Prefix {
         k.extend_from_slice(&oid.0.to_be_bytes());
         k
     }
-    /// `<tag><oid>`: where an object's rows of one kind (`C`, `H`, `L`, `N`, `R` or `S`) begin.
+    /// `<tag><oid>`: where an object's rows of one kind (`C`, `H`, `L`, `N`, `R`, `S` or `T`) begin.
     pub fn object_rows(&self, tag: u8, oid: Oid) -> Vec<u8> {
         self.of_object(tag, oid, 0)
     }
@@ -131,7 +136,7 @@ impl Prefix {
     pub(crate) fn tagged(&self, tag: u8) -> (Vec<u8>, Vec<u8>) {
         (self.key(tag, 0), self.key(tag + 1, 0))
     }
-    /// The object of a row (`C`, `H`, `L`, `N`, `R` or `S`).
+    /// The object of a row (`C`, `H`, `L`, `N`, `R`, `S` or `T`).
     pub fn decode_oid(&self, row: &[u8]) -> Option<Oid> {
         let at = usize::from(self.len) + 1;
         Some(Oid(u128::from_be_bytes(row.get(at..at + 16)?.try_into().ok()?)))

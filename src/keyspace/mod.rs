@@ -47,6 +47,14 @@
 //!   R <oid> 01 <score><member>  -> sign     a member by its score
 //!   R <oid> 02 <level><place>   -> i64 LE   members of a range                     types/zset/counts.rs
 //!   S <oid> 00 <first id BE>    -> chunk    S <oid> 01 <id BE> -> delta
+//!   T <oid> 00 <id>             -> fields   an entry of a stream                   types/stream/entry.rs
+//!   T <oid> 01 <id><n BE>       -> bytes    a piece of a long entry
+//!   T <oid> 02 <name>           -> group    a group of consumers                   types/stream/groups.rs
+//!   T <oid> 03 <group><id>      -> pending  an entry that is pending in a group    types/stream/pending.rs
+//!   T <oid> 04 <group><consumer><id>        the same, by consumer
+//!   T <oid> 05 <group><name>    -> consumer a consumer of a group                  types/stream/consumers.rs
+//!   T <oid> 06 <group>          -> i128 LE  version << 64 | pending entries of a group
+//!   T <oid> 07 <group><consumer> -> i64 LE  pending entries of a consumer
 //!   X <shard><ms BE><hash><key>             expiry index
 //!   Z <shard>                   -> i64 LE   number of keys
 //! ```

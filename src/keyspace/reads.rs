@@ -30,3 +30,11 @@ pub(crate) async fn get_many<K: AsRef<[u8]>>(
     }
     Ok(out)
 }
+
+/// Reads rows that will be read one after the other, if that saves round trips.
+pub(crate) async fn fetch(tx: &Tx, keys: impl Iterator<Item = Vec<u8>>) -> StoreResult<()> {
+    if tx.prefers_prefetch() {
+        get_many(tx, &keys.collect::<Vec<_>>(), Read::Snapshot).await?;
+    }
+    Ok(())
+}

@@ -7,7 +7,7 @@
 //! Members and long strings that have yet to be read are requested piece by piece ([`Step::Empty`]): the
 //! encoder itself never waits.
 
-use crate::server::reply::{Drawn, Reply, Shape};
+use crate::server::reply::{Drawn, Reply, Shape, sent, strings};
 use crate::server::unread::{Part, Strings, Text};
 use crate::server::{Protocol, doubles};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -42,6 +42,8 @@ enum Rest {
     Strings(Strings),
     /// Members in turn with their scores; and whether each member and its score are an array.
     Scored(Strings, bool),
+    /// Entries of a stream; and whether a missing one is written as in RESP3.
+    Entries(Strings, bool),
     /// Random fields, and the number of elements already written.
     Drawn(Box<Drawn>, Form, usize),
     Text(Text),
@@ -87,6 +89,32 @@ fn drain_scored(strings: &mut Strings, in_pairs: bool, out: &mut BytesMut, full:
         } else {
             head(out, b'$', text.len());
             out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+        if out.len() >= full {
+            return false;
+        }
+    }
+    true
+}
+
+/// The same for entries of a stream.
+fn drain_entries(entries: &mut Strings, resp3: bool, out: &mut BytesMut, full: usize) -> bool {
+    while let Some(entry) = entries.take() {
+        let (id, fields) = sent(entry);
+        head(out, b'*', 2);
+        let id = id.to_string();
+        head(out, b'$', id.len());
+        out.extend_from_slice(id.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        match strings(fields).count() {
+            0 => out.extend_from_slice(if resp3 { b"_\r\n" } else { b"*-1\r\n" }),
+            n => head(out, b'*', n),
+        }
+        for string in strings(fields) {
+            let string = string.unwrap_or_default();
+            head(out, b'$', string.len());
+            out.extend_from_slice(string);
             out.extend_from_slice(b"\r\n");
         }
         if out.len() >= full {
@@ -150,6 +178,10 @@ impl Rest {
                 let is_drained = drain_scored(strings, *in_pairs, out, full);
                 return Next::of(is_drained, strings);
             }
+            Rest::Entries(entries, resp3) => {
+                let is_drained = drain_entries(entries, *resp3, out, full);
+                return Next::of(is_drained, entries);
+            }
             Rest::Text(text) => {
                 if !text.pour(out, full) {
                     return Next::Written;
@@ -212,7 +244,9 @@ impl Encoder {
     /// The part that [`Step::Empty`] asks to read.
     pub(crate) fn unread(&mut self) -> Option<Part<'_>> {
         match self.stack.last_mut() {
-            Some(Rest::Strings(strings) | Rest::Scored(strings, _)) => Some(Part::Strings(strings)),
+            Some(Rest::Strings(strings) | Rest::Scored(strings, _) | Rest::Entries(strings, _)) => {
+                Some(Part::Strings(strings))
+            }
             Some(Rest::Text(text)) => Some(Part::Text(text)),
             Some(Rest::Items(_) | Rest::Shared(..) | Rest::Pairs(..) | Rest::Twos(_) | Rest::Drawn(..))
             | None => None,
@@ -263,10 +297,12 @@ impl Encoder {
                 head(out, if resp3 { b'%' } else { b'*' }, pairs.len() << usize::from(!resp3));
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
-            Reply::Pairs(pairs) if resp3 => {
-                head(out, b'*', pairs.len());
-                self.stack.push(Rest::Twos(pairs.into_iter()));
+            Reply::Keyed(pairs) if resp3 => {
+                head(out, b'%', pairs.len());
+                self.stack.push(Rest::Pairs(pairs.into_iter(), None));
             }
+            Reply::Pairs(pairs) if resp3 => self.twos(out, pairs),
+            Reply::Keyed(pairs) => self.twos(out, pairs),
             Reply::Pairs(pairs) => {
                 head(out, b'*', 2 * pairs.len());
                 self.stack.push(Rest::Pairs(pairs.into_iter(), None));
@@ -302,7 +338,17 @@ impl Encoder {
                 head(out, b'*', of_two);
                 self.stack.push(Rest::Scored(strings.into(), resp3));
             }
+            Shape::Entries => {
+                head(out, b'*', n);
+                self.stack.push(Rest::Entries(strings.into(), resp3));
+            }
         }
+    }
+
+    /// Pairs, each an array.
+    fn twos(&mut self, out: &mut BytesMut, pairs: Vec<(Reply, Reply)>) {
+        head(out, b'*', pairs.len());
+        self.stack.push(Rest::Twos(pairs.into_iter()));
     }
 
     fn strings(&mut self, out: &mut BytesMut, kind: u8, n: u64, strings: impl Into<Strings>) {

@@ -226,7 +226,9 @@ impl<'a, 'b> Calls<'a, 'b> {
             return Some(WRONG_NUMBER.into());
         }
         let may_call_all = self.server().scripts.may_call_all.load(Ordering::Relaxed);
-        if row.flags.has(Flags::NOSCRIPT) && !may_call_all || row.waits != Waits::No {
+        // XREAD answers at once.
+        let waits = !matches!(row.waits, Waits::No | Waits::Block);
+        if row.flags.has(Flags::NOSCRIPT) && !may_call_all || waits {
             return Some("This Redis command is not allowed from script".into());
         }
         if let Some(Err(denied)) = self.user.as_ref().map(|user| user.check(row, argv, names)) {

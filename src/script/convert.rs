@@ -29,6 +29,11 @@ pub(super) fn to_lua(lua: &Lua, reply: Reply, protocol: Protocol) -> mlua::Resul
     })
 }
 
+/// Pairs, each a list.
+fn twos(lua: &Lua, pairs: Vec<(Reply, Reply)>, resp3: bool) -> mlua::Result<Value> {
+    list(lua, pairs.into_iter().map(|(key, of)| Reply::Array(vec![key, of])).collect(), resp3)
+}
+
 fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value> {
     let text = |text: &[u8]| lua.create_string(text).map(Value::String);
     match reply {
@@ -59,16 +64,15 @@ fn value(lua: &Lua, reply: Reply, resp3: bool) -> mlua::Result<Value> {
             field(lua, "set", Value::Table(set))
         }
         Reply::Set(items) => list(lua, items, resp3),
-        Reply::Map(pairs) if resp3 => {
+        Reply::Map(pairs) | Reply::Keyed(pairs) if resp3 => {
             let map = lua.create_table_with_capacity(0, pairs.len())?;
             for (key, of) in pairs {
                 map.raw_set(value(lua, key, resp3)?, value(lua, of, resp3)?)?;
             }
             field(lua, "map", Value::Table(map))
         }
-        Reply::Pairs(pairs) if resp3 => {
-            list(lua, pairs.into_iter().map(|(key, of)| Reply::Array(vec![key, of])).collect(), resp3)
-        }
+        Reply::Keyed(pairs) => twos(lua, pairs, resp3),
+        Reply::Pairs(pairs) if resp3 => twos(lua, pairs, resp3),
         Reply::Map(pairs) | Reply::Pairs(pairs) => {
             list(lua, pairs.into_iter().flat_map(|(key, of)| [key, of]).collect(), resp3)
         }

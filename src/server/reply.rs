@@ -8,6 +8,7 @@ pub use crate::types::contents::Shape;
 pub(crate) use crate::types::hash::sample::Drawn;
 use crate::types::items::Items;
 use crate::types::set::stream::Members;
+pub(crate) use crate::types::stream::entry::{sent, strings};
 use crate::types::string::stream::Long;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -56,6 +57,8 @@ pub enum Reply {
     Dumped(Box<Payload>),
     /// Pairs: a flat array in RESP2, `%` in RESP3.
     Map(Vec<(Reply, Reply)>),
+    /// Keys, each with what was read there: an array of arrays of two in RESP2, `%` in RESP3.
+    Keyed(Vec<(Reply, Reply)>),
     /// Pairs: a flat array in RESP2, an array of arrays of two in RESP3.
     Pairs(Vec<(Reply, Reply)>),
     /// A double: a bulk string in RESP2, `,` in RESP3.
@@ -112,7 +115,18 @@ impl Reply {
             Shape::Scored => {
                 Reply::Pairs(pairs.map(|(member, of)| (bulk(member), Reply::Double(score(of)))).collect())
             }
+            Shape::Entries => Reply::Array(strings.iter().map(Reply::entry).collect()),
         }
+    }
+    /// An entry of a stream in [`Shape::Entries`].
+    fn entry(raw: &[u8]) -> Self {
+        let (id, fields) = sent(raw);
+        let bulk = |string: &[u8]| Reply::Bulk(Bytes::copy_from_slice(string));
+        let fields = match fields.is_empty() {
+            true => Reply::NilArray,
+            false => Reply::Array(strings(fields).map(|string| bulk(string.unwrap_or_default())).collect()),
+        };
+        Reply::Array(vec![Reply::text(id.to_string()), fields])
     }
     /// Whether it is sent even if CLIENT REPLY suppresses replies.
     pub(crate) fn is_push(&self) -> bool {
@@ -142,7 +156,7 @@ impl Reply {
             // sent.
             Reply::Long(long) => long.len() as usize + 16,
             Reply::Dumped(payload) => payload.len() as usize + 16,
-            Reply::Map(m) | Reply::Pairs(m) => {
+            Reply::Map(m) | Reply::Pairs(m) | Reply::Keyed(m) => {
                 16 + m.iter().map(|(k, v)| k.weight() + v.weight()).sum::<usize>()
             }
             _ => 16,

@@ -6,7 +6,7 @@
 //! value: 00 Ok             01 Simple len utf8    02 Error len utf8    03 Int i64          04 Bulk len bytes
 //!        05 Nil            06 NilArray           07 Array n value*    08 Set n value*     09 Map n (value value)*
 //!        0a Double bits    0b Bool u8            0c Verbatim len b.   0d Push n value*    0e None
-//!        0f Pairs n (value value)*                  10 Verbatim len bytes, format: three bytes (0c: txt)
+//!        0f Pairs n (value value)*    11 Keyed n (value value)*    10 Verbatim len bytes, format: three bytes (0c: txt)
 //! ```
 //! The first byte is the format's version; lengths and numbers of elements are u32, all numbers little-endian. Tags are never
 //! reused.
@@ -67,6 +67,7 @@ fn put(out: &mut Vec<u8>, reply: &Reply) -> Option<()> {
         | Reply::Speaking(_) => return None,
         Reply::Map(pairs) => put_pairs(out, 9, pairs)?,
         Reply::Pairs(pairs) => put_pairs(out, 15, pairs)?,
+        Reply::Keyed(pairs) => put_pairs(out, 17, pairs)?,
         Reply::Double(d) => {
             out.put_u8(10);
             out.put_u64_le(d.to_bits());
@@ -158,6 +159,7 @@ fn value(raw: &mut Bytes, depth: usize) -> Option<Reply> {
             raw.advance(format.len());
             Reply::Verbatim(text, format)
         }
+        17 => Reply::Keyed(items(raw, depth, pair)?),
         _ => return None,
     })
 }

@@ -1,7 +1,7 @@
 //! Who waits for which keys, on this server (BLPOP and its relatives): first come, first served.
 //!
 //! Each key has a queue for each kind of value that is waited for there: who waits for a list cannot tell who waits for
-//! a sorted set that there is one. Its first waiter is responsible for it. Always, one of these things holds for a queue:
+//! a sorted set that there is one. At a stream, each reader has its own, and each group of consumers ([`Whose`]). Its first waiter is responsible for it. Always, one of these things holds for a queue:
 //! * the store watches its key and the place of its database, from a version at which there was nothing to have; or
 //! * the place has changed, and the queue is about to be opened; or
 //! * it is *open*: its first waiter looks, or was told to.
@@ -42,16 +42,26 @@ pub(crate) const AT_ONCE: Duration = Duration::from_millis(1);
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is waited for at some keys.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Wanted {
     /// The database of the keys.
     pub(crate) db: u8,
     /// The kind of value. None: nothing is.
     pub(crate) kind: Option<Kind>,
+    /// Who else waits for the same.
+    pub(crate) whose: Whose,
 }
 
-/// The kinds of values that commands wait for.
-const WAITED_FOR: [Option<Kind>; 2] = [Some(Kind::List), Some(Kind::Zset)];
+/// Those who wait for the same at a key take turns.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Whose {
+    /// All who wait for a kind of value.
+    All,
+    /// The consumers of the group with this name.
+    Group(Bytes),
+    /// This client alone.
+    Client(u64),
+}
 
 /// A queue: a key, and what is waited for there.
 pub(super) type Key = (Wanted, Bytes);
@@ -71,8 +81,8 @@ struct State {
     queues: HashMap<Key, Queue>,
     /// How many queues there ever were.
     began: u64,
-    /// The keys that have queues.
-    names: usize,
+    /// The keys that have queues, by database, and how many each has.
+    names: HashMap<(u8, Bytes), usize>,
     /// The watches of the places of databases.
     places: HashMap<u8, Place>,
     /// How often a place has changed, and the last change of each database's.
@@ -215,16 +225,10 @@ impl State {
                     let (times, (change, has_new, watched)) = (self.began << 32, Default::default());
                     new.insert(Queue { waiters, open: true, listed: true, times, change, has_new, watched });
                     waiter.opened.lock().push(key.clone());
-                    self.names += usize::from(!self.is_shared(key));
+                    *self.names.entry((key.0.db, key.1.clone())).or_default() += 1;
                 }
             }
         }
-    }
-
-    /// Whether another kind of value is waited for at a key.
-    fn is_shared(&self, (wanted, name): &Key) -> bool {
-        let others = WAITED_FOR.into_iter().filter(|kind| *kind != wanted.kind);
-        others.into_iter().any(|kind| self.queues.contains_key(&(Wanted { kind, ..*wanted }, name.clone())))
     }
 
     fn leave(&mut self, waiter: &Arc<Waiter>) {
@@ -239,7 +243,12 @@ impl State {
             at.and_then(|at| queue.waiters.remove(at));
             if queue.waiters.is_empty() {
                 entry.remove();
-                self.names -= usize::from(!self.is_shared(key));
+                if let Entry::Occupied(mut name) = self.names.entry((key.0.db, key.1.clone())) {
+                    *name.get_mut() -= 1;
+                    if *name.get() == 0 {
+                        name.remove();
+                    }
+                }
             } else if was_first {
                 queue.listed = false;
                 if queue.open {
@@ -255,11 +264,14 @@ impl Waiters {
     pub(crate) fn enter(self: &Arc<Self>, client: u64, wanted: Wanted, keys: &[&Bytes]) -> Ticket {
         let mut seen = HashSet::with_capacity(keys.len());
         // Copies: they may be kept for long, and would keep a whole read buffer alive.
-        let own =
-            keys.iter().filter(|key| seen.insert(**key)).map(|key| (wanted, Bytes::copy_from_slice(key)));
+        let own = keys
+            .iter()
+            .filter(|key| seen.insert(**key))
+            .map(|key| (wanted.clone(), Bytes::copy_from_slice(key)));
+        let keys = own.collect();
         let waiter = Arc::new(Waiter {
             wanted,
-            keys: own.collect(),
+            keys,
             opened: Mutex::default(),
             state: AtomicU8::new(BEGINS),
             has_looked: AtomicBool::new(false),
@@ -298,7 +310,7 @@ impl Waiters {
 
     /// The number of keys that clients wait for.
     pub(crate) fn keys(&self) -> usize {
-        self.state.lock().names
+        self.state.lock().names.len()
     }
 
     /// The turn of those who look at many keys, one after another.
@@ -377,12 +389,12 @@ impl Ticket {
     }
 
     /// What it waits for.
-    pub(crate) fn wanted(&self) -> Wanted {
-        self.waiter.wanted
+    pub(crate) fn wanted(&self) -> &Wanted {
+        &self.waiter.wanted
     }
 
     fn key(&self, key: Bytes) -> Key {
-        (self.waiter.wanted, key)
+        (self.waiter.wanted.clone(), key)
     }
 
     /// Whether the client has looked at all of its keys.
@@ -445,6 +457,16 @@ impl Ticket {
         let (key, mut state) = (self.key(key.clone()), self.waiters.state.lock());
         if let Some(queue) = state.queues.get_mut(&key).filter(|queue| !queue.open) {
             queue.open(&key);
+        }
+    }
+
+    /// Opens all keys, because it may be that they have something.
+    pub(crate) fn open_all(&self) {
+        let state = &mut *self.waiters.state.lock();
+        for key in &self.waiter.keys {
+            if let Some(queue) = state.queues.get_mut(key).filter(|queue| !queue.open) {
+                queue.open(key);
+            }
         }
     }
 

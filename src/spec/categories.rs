@@ -40,6 +40,7 @@ pub fn categories(row: &Entry) -> Vec<&'static str> {
         Group::List => Some("list"),
         Group::SortedSet => Some("sortedset"),
         Group::Geo => Some("geo"),
+        Group::Stream => Some("stream"),
         Group::Generic => Some("keyspace").filter(|_| !["set", "connection"].iter().any(named)),
         Group::Connection => Some("connection"),
         Group::Transactions => Some("transaction"),

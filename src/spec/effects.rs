@@ -51,6 +51,8 @@ pub enum Makes {
     Inserted,
     /// The first key's list without elements that are the third argument, as many as the second says.
     ElementsRemoved,
+    /// The first key's stream with the entry behind the options that follow.
+    EntryAdded,
     /// What an operation leaves of the sorted sets after the first key, which GEORADIUS names last instead.
     Ranked(Ranked),
     /// A copy of the first key's value under the second key, in the database that the options name.
@@ -74,6 +76,8 @@ pub enum Waits {
     First,
     /// As long as its last argument says.
     Last,
+    /// As many milliseconds as its option BLOCK says, before STREAMS; not at all without it.
+    Block,
 }
 
 /// The position of the number of members or keys that a call asks for.

@@ -16,6 +16,7 @@ pub use effects::{Channels, Count, Effect, Fields, Makes, Ranked, Scores, Secret
 pub use flags::Flags;
 pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, waited_keys, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
+pub(crate) use keys::{ReadOption, block, read_option, read_options, streams};
 pub use table::{Entry, Table};
 pub use variable::Variable;
 
@@ -41,6 +42,8 @@ pub enum Group {
     SortedSet,
     /// Sorted sets of places.
     Geo,
+    /// Streams.
+    Stream,
     /// Any key.
     Generic,
     /// Connection.

@@ -230,7 +230,7 @@ mod tests {
         t.command(0, Duration::from_secs(40), true, Outcome::Failed);
         t.rejected(1);
         t.error("WRONGTYPE");
-        t.missing("xadd");
+        t.missing("vadd");
         t.on_batch(3, Duration::from_millis(2));
         t.on_connect();
         t.offences.add(Offence::Password, Duration::ZERO);
@@ -244,7 +244,7 @@ mod tests {
             "tern_command_seconds_bucket{le=\"+Inf\",command=\"get\"} 2",
             "tern_commands_failed_total{command=\"get\"} 1",
             "tern_commands_rejected_total{command=\"client|id\"} 1",
-            "tern_commands_missing_total{command=\"xadd\"} 1",
+            "tern_commands_missing_total{command=\"vadd\"} 1",
             "tern_errors_total{code=\"WRONGTYPE\"} 1",
             "tern_offences_total{kind=\"password\"} 1",
             "tern_batch_units_bucket{le=\"2.0\"} 0",

@@ -13,6 +13,22 @@ pub(crate) enum Contents {
     Elements,
     /// Members of a sorted set.
     Ranked(Ranked),
+    /// Entries of a stream.
+    Entries {
+        /// From the last to the first.
+        reverse: bool,
+        /// As long as these are so, the entries are unchanged.
+        losses: Losses,
+    },
+}
+
+/// What a stream has lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Losses {
+    /// How many entries were removed, if the number of those added is right.
+    pub(crate) removed: u64,
+    /// How often that number was set.
+    pub(crate) resets: u64,
 }
 
 /// The parts of each field that a reply has.
@@ -44,6 +60,8 @@ pub enum Shape {
     Map,
     /// Members in turn with their scores, as [`Ranked`] has them.
     Scored,
+    /// Entries of a stream: [`crate::types::stream::entry::sent`] reads them.
+    Entries,
 }
 
 /// The rows that are sent.
@@ -79,6 +97,7 @@ impl Contents {
             Contents::Fields { parts, .. } => parts.shape(),
             Contents::Elements => Shape::Single,
             Contents::Ranked(ranked) => ranked.shape(),
+            Contents::Entries { .. } => Shape::Entries,
         }
     }
 }
@@ -122,7 +141,7 @@ impl Shape {
     /// Strings of each field, element or member.
     pub fn strings(self) -> u64 {
         match self {
-            Shape::Single => 1,
+            Shape::Single | Shape::Entries => 1,
             Shape::Map | Shape::Scored => 2,
         }
     }

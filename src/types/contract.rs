@@ -61,6 +61,12 @@ pub(crate) trait Type: Sized {
         std::future::ready(Ok(n > 0))
     }
 
+    /// A number that changes with each change of the value that moves neither its record nor `N`: a copy that takes
+    /// several transactions depends on it. WATCH does not, as in Redis.
+    fn aside(&self, _: &Scope<'_>, _: Read) -> impl Future<Output = Result<i128>> + Send {
+        std::future::ready(Ok(0))
+    }
+
     /// The answer to OBJECT ENCODING.
     fn encoding(&self) -> &'static str;
     /// The answer to OBJECT REFCOUNT.
@@ -84,8 +90,9 @@ pub(crate) trait Type: Sized {
     /// The value whose rows are those of `object`.
     fn prebuilt(object: &Object) -> Self;
 
-    /// The value in the terms of Redis' snapshot files.
-    fn dump(&self, s: &Scope<'_>) -> impl Future<Output = Result<Dump>> + Send;
+    /// The value in the terms of Redis' snapshot files. Fails with [`StoreError::ReplyTooLarge`] if it is read from rows
+    /// that have more than `most` bytes; a set may have more.
+    fn dump(&self, s: &Scope<'_>, most: usize) -> impl Future<Output = Result<Dump>> + Send;
     /// Checks its part of the record, and its rows; `row` is the record's row. Also reports rows that no
     /// value of this type can have.
     fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> impl Future<Output = Findings> + Send;
@@ -189,6 +196,10 @@ macro_rules! types {
             pub async fn has_any(&self, s: &Scope<'_>, n: u64, read: Read) -> Result<bool> {
                 match self { $($(#[cfg($cfg)])? Value::$name(value) => value.has_any(s, n, read).await),+ }
             }
+            /// See [`Type::aside`].
+            pub async fn aside(&self, s: &Scope<'_>, read: Read) -> Result<i128> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.aside(s, read).await),+ }
+            }
             /// See [`Type::encoding`].
             pub fn encoding(&self) -> &'static str {
                 match self { $($(#[cfg($cfg)])? Value::$name(value) => Type::encoding(value)),+ }
@@ -222,8 +233,8 @@ macro_rules! types {
                 }
             }
             /// See [`Type::dump`].
-            pub async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
-                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.dump(s).await),+ }
+            pub async fn dump(&self, s: &Scope<'_>, most: usize) -> Result<Dump> {
+                match self { $($(#[cfg($cfg)])? Value::$name(value) => value.dump(s, most).await),+ }
             }
             /// See [`Type::audit`].
             pub async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {

@@ -1,6 +1,7 @@
 //! Values in the terms of Redis' snapshot files: what DUMP writes and RESTORE reads, independent of the bytes
 //! that encode it.
 
+use super::stream::whole::Whole;
 use super::string::Str;
 use super::zset::Entry;
 use bytes::Bytes;
@@ -25,6 +26,8 @@ pub enum Dump {
     List(Vec<Bytes>),
     /// A sorted set of these members, in order.
     Zset(Vec<Entry>),
+    /// A stream.
+    Stream(Whole),
     /// Redis' files have no format for the type.
     Nothing,
 }
@@ -44,4 +47,6 @@ pub enum Dumped {
     List(Vec<Bytes>),
     /// Distinct members, at least one, in any order.
     Zset(Vec<Entry>),
+    /// A stream, which may be empty.
+    Stream(Whole),
 }

@@ -1,10 +1,10 @@
-//! The fields of a large hash, the elements of a large list or the members of a large sorted set, read while they are
-//! sent, as they were when the command ran.
+//! The fields of a large hash, the elements of a large list, the members of a large sorted set or the entries of a large
+//! stream, read while they are sent, as they were when the command ran.
 //!
 //! Unlike the ids of a set, rows of these change. A transaction lives for five seconds, and a client may
 //! take an hour. So once a second a newer transaction takes over, as for long strings (`types::string::stream`):
 //! * If the object is unchanged (its record has the same revision, and N is the same, to which every change of a
-//!   hash or sorted set adds), the rest is read from the newer transaction. However slow the client, this takes no memory and pins
+//!   hash or sorted set adds; of a stream: no entry was removed), the rest is read from the newer transaction. However slow the client, this takes no memory and pins
 //!   no version.
 //! * If it has changed, the rest is read from the older transaction at once and kept until it has been sent, up
 //!   to the number of bytes that `client-output-buffer-limit` allows.
@@ -14,12 +14,14 @@
 //!
 //! A piece has about [`PIECE`] bytes, or one value that is longer.
 
+use super::Value;
 use super::contents::{Contents, Opening, Shape, Span};
 use super::hash::stream as fields;
 use super::list::stream as elements;
 use super::object::Slot;
 use super::record::Stored;
 use super::refreshed::{Keeper, Refresh};
+use super::stream::sent as entries;
 use super::zset::stream as members;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
@@ -84,18 +86,30 @@ enum Unread {
 }
 
 impl Source {
+    /// Whether nothing that is sent has changed since.
     async fn is_unchanged(&self, tx: &Tx) -> Result<bool> {
+        self.is_seen(tx, false).await
+    }
+
+    /// Whether the transaction sees the object as it was, or, unless `exactly`, with more entries of a stream.
+    async fn is_seen(&self, tx: &Tx, exactly: bool) -> Result<bool> {
         if tx.generation().await? != self.generation {
             return Ok(false);
         }
         let Some(raw) = tx.get(&self.db.record(&self.key), Read::Snapshot).await? else { return Ok(false) };
-        let revision = Stored::decode(raw)?.into_record().map(|record| record.revision);
+        let Some(record) = Stored::decode(raw)?.into_record() else { return Ok(false) };
+        if let (Contents::Entries { losses, .. }, Value::Stream(rep)) = (self.contents, &record.value)
+            && !exactly
+        {
+            return Ok(rep.oid == self.oid && rep.losses() == losses);
+        }
         let n = tx.get(&self.db.count(self.oid), Read::Snapshot).await?;
         let n = n.and_then(|raw| raw[..].try_into().ok()).map_or(0, i128::from_le_bytes);
-        Ok(revision.map(|revision| (revision, n)) == Some(self.version))
+        Ok((record.revision, n) == self.version)
     }
 
-    /// The next piece of the `left` ones: see [`fields::read`], [`elements::read`] and [`members::read`].
+    /// The next piece of the `left` ones: see [`fields::read`], [`elements::read`], [`members::read`] and
+    /// [`entries::read`].
     async fn read(
         &self,
         tx: &Tx,
@@ -108,6 +122,9 @@ impl Source {
             Contents::Fields { parts, now } => fields::read(place, (parts, now), range, sizes, out).await,
             Contents::Elements => elements::read(place, range, sizes, out).await,
             Contents::Ranked(ranked) => members::read((tx, self.db), (ranked, left), range, sizes, out).await,
+            Contents::Entries { reverse, .. } => {
+                entries::read(place, (reverse, left), range, sizes, out).await
+            }
         }
     }
 
@@ -166,7 +183,8 @@ impl Items {
         let Span { begin, end, len, each } = span;
         let source = Source { db: s.db, key: slot.key.clone(), oid, version, generation, contents, end };
         let tx = s.tx.again().await?;
-        if s.tx.is_write() && !source.is_unchanged(&tx).await? {
+        // Entries that this transaction has added are not there yet.
+        if s.tx.is_write() && !source.is_seen(&tx, true).await? {
             return Ok(None);
         }
         let state = Mutex::new(State { unread: Unread::Tx(tx.into(), begin), sent: 0 });
@@ -226,9 +244,10 @@ impl Items {
         }
         let is_over = matches!(&state.unread, Unread::Kept(rest) if rest.is_empty());
         if is_over && state.sent != self.len || state.sent > self.len {
-            return Err(
-                StoreError::Corrupt("the number of fields, elements or members is wrong".into()).into()
-            );
+            return Err(StoreError::Corrupt(
+                "the number of fields, elements, members or entries is wrong".into(),
+            )
+            .into());
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ pub mod prebuilt;
 pub mod record;
 mod refreshed;
 pub mod set;
+pub mod stream;
 pub mod string;
 pub mod zset;
 
@@ -42,6 +43,7 @@ types! {
     Hash(hash::HashRep),
     List(list::ListRep),
     Zset(zset::ZsetRep),
+    Stream(stream::StreamRep),
     #[cfg(test)] Abacus(abacus::Abacus),
 }
 

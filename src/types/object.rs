@@ -24,7 +24,7 @@ use crate::config::Events;
 use crate::error::{KEY_TOO_LONG, Result, StoreError, StoreResult, WRONGTYPE};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, hash, root, root::Garbage, shard};
-use crate::store::{Read, Tx, prefix_end};
+use crate::store::{Read, Tx, key_after, prefix_end};
 use crate::types::record::{Ghost, Record, Stored};
 use crate::types::{COUNTS, OneType, Value, object_tags};
 use bytes::Bytes;
@@ -220,10 +220,13 @@ pub(crate) fn delete(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
     Ok(existed)
 }
 
-/// Removes the key's record but keeps its object: for RENAME, which gives it to another key.
+/// Removes the key's record but keeps its object: for RENAME, which gives it to another key. As if the object were discarded,
+/// it conflicts with whoever relied on finding the object under this key (`types::stream::groups`).
 pub(crate) fn take(s: &Scope<'_>, slot: &mut Slot) -> Result<bool> {
-    if slot.stored().is_none() {
-        return Ok(false);
+    let Some(record) = slot.stored() else { return Ok(false) };
+    if let Some(oid) = record.value.oid() {
+        let life = root::garbage(Garbage::Object(s.db, oid));
+        s.tx.add_write_conflict(&life, &key_after(&life))?;
     }
     notify_expired(s, slot);
     s.changed(&slot.key);

@@ -17,8 +17,8 @@
 //!   taking over. A store that lost its last commits may have lost steps while the `g` row of an earlier step
 //!   remains, and a version of a source may come back.
 //! * An object made from other keys ([`Source`]) is taken over only if each of them, read serializably, still
-//!   has the version it had when the building began: the revision of its record, and N of a chunked set. Both
-//!   change with every change and never come back in a generation. So whatever was read from them in between,
+//!   has the version it had when the building began: the revision of its record, N of a chunked set, and the
+//!   versions of a stream's groups. They change with every change and never come back in a generation. So whatever was read from them in between,
 //!   in any number of transactions, belongs to one version. (This holds for a key's *contents*. Rows change
 //!   place: a fold moves members from deltas into chunks. To read a set over several transactions, read its
 //!   members stretch by stretch, never its rows.)
@@ -28,7 +28,7 @@ use super::object::{self, Slot};
 use super::set::named::Ids;
 use crate::error::{Result, StoreError, StoreResult};
 use crate::keyspace::dictionary::collector::Round;
-use crate::keyspace::keys::{Oid, Prefix, root, root::Garbage};
+use crate::keyspace::keys::{Id, Oid, Prefix, root, root::Garbage};
 use crate::keyspace::{Keyspace, Scope};
 use crate::store::{Read, Retries, Tx};
 use bytes::Bytes;
@@ -85,6 +85,8 @@ pub struct Source {
     db: Prefix,
     key: Bytes,
     version: Option<(u64, i128)>,
+    /// As [`crate::types::Value::aside`].
+    aside: i128,
     generation: u64,
 }
 
@@ -92,8 +94,9 @@ impl Source {
     /// The version of `slot` in this transaction. A snapshot read suffices: [`Object::take`] decides.
     pub(crate) async fn of(s: &Scope<'_>, slot: &Slot) -> Result<Self> {
         let version = object::version(s, slot, Read::Snapshot).await?;
+        let aside = aside(s, slot, Read::Snapshot).await?;
         let generation = s.tx.generation().await?;
-        Ok(Source { db: s.db, key: slot.key.clone(), version, generation })
+        Ok(Source { db: s.db, key: slot.key.clone(), version, aside, generation })
     }
 
     async fn is_unchanged(&self, s: &Scope<'_>, read: Read) -> Result<bool> {
@@ -101,8 +104,30 @@ impl Source {
             return Ok(false);
         }
         let slot = object::open(s, &self.key, read).await?;
-        Ok(self.db == s.db && self.version == object::version(s, &slot, read).await?)
+        Ok(self.db == s.db
+            && self.version == object::version(s, &slot, read).await?
+            && self.aside == aside(s, &slot, read).await?)
     }
+}
+
+async fn aside(s: &Scope<'_>, slot: &Slot, read: Read) -> Result<i128> {
+    match slot.record() {
+        Some(record) => record.value.aside(s, read).await,
+        None => Ok(0),
+    }
+}
+
+/// What the record of a stream says besides where its entries are, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct History {
+    /// The id of the first entry.
+    pub(crate) first: Id,
+    /// The id given last.
+    pub(crate) last: Id,
+    /// The largest id of an entry that was deleted.
+    pub(crate) max_deleted: Id,
+    /// The number of entries ever added.
+    pub(crate) added: u64,
 }
 
 /// Rows built ahead of the command that takes them over.
@@ -116,6 +141,8 @@ pub struct Object {
     due: Option<u64>,
     /// For a list: bytes of all elements, and the number of those in pieces.
     sizes: (u64, u64),
+    /// For a stream.
+    history: History,
     /// For a set whose members were interned for it: the epoch in which they were.
     epoch: Option<u64>,
     /// The store's generation, set by the first step or when members were interned.
@@ -142,6 +169,14 @@ impl Object {
     /// As [`Object::with_sizes`] set them.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         self.sizes
+    }
+    /// The same object, a stream of this history.
+    pub(crate) fn with_history(self, history: History) -> Self {
+        Object { history, ..self }
+    }
+    /// As [`Object::with_history`] set it.
+    pub(crate) fn history(&self) -> History {
+        self.history
     }
     /// A time before which none of its elements expires, if some do.
     pub(crate) fn due(&self) -> Option<u64> {
@@ -222,8 +257,9 @@ impl<'a> Builder<'a> {
     /// to take the object over after the last step; make it far longer than the command is retried.
     pub fn new(space: &'a Keyspace, db: Prefix, sources: Vec<Source>, lease_ms: u64) -> Self {
         let oid = space.fresh.oid();
-        let object =
-            Object { db, oid, len: 0, sources, due: None, sizes: (0, 0), epoch: None, generation: None };
+        let history = History::default();
+        let (len, due, sizes, epoch, generation) = (0, None, (0, 0), None, None);
+        let object = Object { db, oid, len, sources, due, sizes, history, epoch, generation };
         Builder { space, lease_ms, object, begun: false, rows: Vec::new(), bytes: 0 }
     }
 

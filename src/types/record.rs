@@ -4,6 +4,8 @@
 //! 01 | tag u8 | flags u8 | revision u64 LE | [expiry ms u64 LE, if flags & 1] | payload
 //! tags 1, 2, 6, 7 a string (string/record.rs)   tags 3, 4, 5 a set (set/record.rs)
 //! tags 9, 10, 11, 20, 21 a hash (hash/record.rs)
+//! tags 12, 13, 14 a list (list/record.rs)      tags 16, 17, 18 a sorted set (zset/record.rs)
+//! tag 22 a stream (stream/record.rs)
 //! tag 8 a ghost, always with an expiry: swaps u64 LE
 //! ```
 //! The first byte is the version of the format. Tags are never reused. A ghost is not a key: it marks that a

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use super::support::rng::Rng;
-use super::{read, sets_world, support};
+use super::{read, sets_world, streams, support};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn random_line(rng: &mut Rng) -> Vec<String> {
         let one = |rng: &mut Rng| [rng.below(1000).to_string(), member(rng)];
         (0..1 + rng.below(n)).flat_map(|_| one(rng)).collect::<Vec<_>>()
     };
-    match rng.below(24) {
+    match rng.below(34) {
         0..=2 => [words(format!("SADD {}", set(rng))), many(rng, 300)].concat(),
         3 | 4 => [words(format!("SADD {}", set(rng))), many(rng, 5)].concat(),
         5 => [words(format!("SREM {}", set(rng))), many(rng, 100)].concat(),
@@ -52,6 +52,7 @@ fn random_line(rng: &mut Rng) -> Vec<String> {
         20 => [words(format!("ZREM zset:{}", rng.below(3))), many(rng, 200)].concat(),
         21 => words(format!("ZPOPMIN zset:{} {}", rng.below(3), rng.below(100))),
         22 => words(format!("COPY zset:{} zset:{} REPLACE", rng.below(3), rng.below(3))),
+        23..=32 => words(streams::random_line(rng)),
         _ => words(if rng.below(20) == 0 {
             "FLUSHDB".into()
         } else {

@@ -16,6 +16,7 @@ mod support;
 mod busy;
 mod hashes;
 mod scripts;
+mod streams;
 
 use bytes::Bytes;
 use rig::{Rig, error};
@@ -67,6 +68,14 @@ async fn populated() -> Rig {
     rig.line("SADD words aaa").await;
     rig.line("SADD numbers 1 2 3").await;
     rig.line("SREM numbers 77 154").await;
+    for n in 1..=300 {
+        rig.line(&format!("XADD {} 1-{n} field {n}", streams::KEY)).await;
+    }
+    rig.run(&["XADD", streams::KEY, "2-0", "long", &"x".repeat(70_000)]).await;
+    rig.run(&["XADD", streams::KEY, "3-0", "longer", &"y".repeat(100_000)]).await;
+    for line in streams::LINES {
+        rig.line(line).await;
+    }
     rig.under_id("an-id-of-16-bytes", "INCR counter").await;
     rig.under_id("an-id-of-a-long-reply", "GET long").await;
     rig

@@ -8,8 +8,8 @@ const path = require("node:path");
 const [library, port, password, protocol, control] = process.argv.slice(2);
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-async function until(what, holds) {
-  for (let n = 0; n < 1000; n++) {
+async function until(what, holds, seconds = 20) {
+  for (let n = 0; n < 50 * seconds; n++) {
     if (await holds()) return;
     await sleep(20);
   }

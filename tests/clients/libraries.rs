@@ -99,7 +99,7 @@ pub fn python(module: &str, script: &str) -> Option<Command> {
     let imports = format!("import redis, {module}");
     let has_it = |python: &PathBuf| succeeds(Command::new(python).args(["-c", &imports]));
     let Some(found) = candidates.into_iter().flatten().find(has_it) else {
-        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install 'celery[redis]' django-redis flask-session";
+        let how = "python3 -m venv ~/.cache/tern/venv && ~/.cache/tern/venv/bin/pip install 'celery[redis]' django-redis flask-session rq";
         skipped(&format!("the Python module {module}: not installed"), how);
         return None;
     };
@@ -139,7 +139,7 @@ pub fn node_script(script: &str, library: &str, others: &[&str]) -> Option<Comma
     let has_all = |m: &PathBuf| others.iter().chain([&library]).all(|package| m.join(package).is_dir());
     let modules = installed("node").map(|node| node.join("node_modules")).filter(has_all);
     let Some((node, modules)) = program("node").zip(modules) else {
-        let how = "npm install --prefix ~/.cache/tern/node ioredis redis rate-limiter-flexible express-session connect-redis";
+        let how = "npm install --prefix ~/.cache/tern/node ioredis redis rate-limiter-flexible express-session connect-redis bullmq";
         skipped(&format!("{script} with the Node client {library}: not installed"), how);
         return None;
     };

@@ -1,4 +1,5 @@
-//! Third-party programs: client libraries in their languages (`libraries`), a task queue (`celery`),
+//! Third-party programs: client libraries in their languages (`libraries`), queues of tasks
+//! and jobs (`celery`, `jobs`),
 //! libraries that work by scripts (`scripted`) or keep sessions (`sessions`), redis-cli in its modes, redis-benchmark. A missing program is skipped with a message.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -7,6 +8,7 @@
 mod support;
 
 mod celery;
+mod jobs;
 mod libraries;
 mod scripted;
 mod sessions;

@@ -10,6 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const FACTS: [&str; 4] = ["since", "group", "doc_flags", "deprecated_since"];
 
 const REFUSED: &str = "refused: nothing reads its arguments";
+/// The names of choices and blocks, and what a keyword stands before.
+const NAMES: &str = "its notation does not name choices and blocks";
 const SYSTEM: &str = "Redis does not document its arguments, or documents them as one";
 
 /// Rows whose arguments differ on purpose, and why.
@@ -27,6 +29,16 @@ const MEANT: &[(&str, &str)] = &[
     ("pfdebug", SYSTEM),
     ("replconf", SYSTEM),
     ("trimslots", REFUSED),
+    ("xackdel", NAMES),
+    ("xadd", NAMES),
+    ("xdelex", NAMES),
+    ("xgroup|create", NAMES),
+    ("xgroup|setid", NAMES),
+    ("xinfo|stream", NAMES),
+    ("xpending", NAMES),
+    ("xread", NAMES),
+    ("xreadgroup", NAMES),
+    ("xtrim", NAMES),
 ];
 
 type Docs = BTreeMap<String, Vec<(Vec<u8>, Value)>>;

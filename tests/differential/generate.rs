@@ -38,6 +38,8 @@ pub enum Kind {
     Lapse,
     /// CLIENT REPLY OFF, the line, CLIENT REPLY ON.
     Silent,
+    /// XADD with an id that the server makes: redis-server gets the one that Tern has made.
+    Made,
     /// QUIT: the connection closes after the reply.
     Quit,
 }
@@ -499,6 +501,7 @@ fn step(rng: &mut Rng, templates: Templates, conn: usize) -> Step {
         damage(rng, &mut argv);
         far_expiry(&mut argv);
         harmless(&mut argv);
+        crate::streams::harmless(&mut argv);
     }
     if rng.one_in(4) {
         argv[0] = argv[0].to_ascii_lowercase();
@@ -516,6 +519,7 @@ pub fn kind_of(rng: &mut Rng, argv: &Argv) -> Kind {
         b"RANDOMKEY" => Kind::RandomKey,
         b"DBSIZE" => Kind::Count,
         b"QUIT" => Kind::Quit,
+        b"XADD" if crate::streams::is_made(argv) => Kind::Made,
         b"SET" | b"SADD" | b"HSET" | b"GET" if rng.one_in(60) => Kind::Silent,
         _ => Kind::Plain,
     }

@@ -39,7 +39,7 @@ impl Both {
             b"QUIT" => true,
             _ => false,
         };
-        if step.kind == Kind::Silent {
+        if matches!(step.kind, Kind::Silent | Kind::Made) {
             return Ok(());
         }
         if name == b"EXEC" && step.argv.len() == 1 {

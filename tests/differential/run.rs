@@ -121,12 +121,16 @@ pub fn run(ports: Ports, steps: &[Step], tally: &mut Tally) -> Outcome<()> {
 }
 
 /// The deliberate difference after which the two states differ: the EXEC ran on one side, and a key that it
-/// watches was in a BITFIELD that may have failed.
+/// watches was in a BITFIELD that may have failed, or in an XSETID.
 fn parting(before: &[Step], conn: usize, mismatch: &Mismatch) -> Option<usize> {
     let is = |word: &[u8], name: &str| word.eq_ignore_ascii_case(name.as_bytes());
     let (mut watched, mut in_multi, mut made) = (BTreeSet::new(), [false; 2], false);
     for step in before {
         let (name, rest) = step.argv.split_first()?;
+        // Of XSETID, redis-server tells nobody who watches.
+        if is(name, "XSETID") && !rest.is_empty() {
+            made |= watched.contains(&rest[0]) || in_multi[step.conn];
+        }
         if is(name, "BITFIELD") && rest.iter().any(|word| is(word, "FAIL")) {
             // A queued one runs later.
             made |= watched.contains(&rest[0]) || in_multi[step.conn];
@@ -269,6 +273,7 @@ impl Both {
             Kind::Sample => self.sample(at, argv, tally),
             Kind::RandomKey => self.random_key(at, argv, tally),
             Kind::Count => self.count(at, argv, tally),
+            Kind::Made => self.made(at, argv, tally),
         }
     }
 
@@ -536,6 +541,7 @@ fn state(port: u16) -> io::Result<Vec<(String, i64)>> {
                     all.sort();
                     format!("{}: {}", all.len(), show(&all.concat()))
                 }
+                Some(b"stream") => crate::streams::content(&mut client, &key)?,
                 _ => format!("{:?}", ask(&mut client, b"GET")?),
             };
             lines.push((format!("db {db} {} {kind:?} {content}", text(&key)), life));

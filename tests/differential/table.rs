@@ -2,6 +2,7 @@
 
 use crate::generate::{TEMPLATES, covered};
 use crate::newer::LINES;
+use crate::streams;
 use crate::support::resp::{Client, Value};
 use crate::support::server::{redis, tern};
 use std::collections::BTreeSet;
@@ -123,8 +124,12 @@ fn command_info_equals_that_of_redis() {
 #[test]
 fn every_command_is_generated() {
     let tern = tern(&[]);
-    let generated: BTreeSet<&str> =
-        covered(TEMPLATES).chain(covered(LINES)).chain(NOT_GENERATED.iter().map(|(name, _)| *name)).collect();
+    let generated: BTreeSet<&str> = covered(TEMPLATES)
+        .chain(covered(LINES))
+        .chain(covered(streams::LINES))
+        .chain(covered(streams::NEWER))
+        .chain(NOT_GENERATED.iter().map(|(name, _)| *name))
+        .collect();
     let missing: Vec<String> = names(&mut tern.client())
         .into_iter()
         .map(|name| name.to_uppercase())

@@ -28,15 +28,18 @@ const STATE: &[&str] = &[
     "SADD set a b 1",
     "HSET hash s 1 n x",
     "ZADD zset 1 s 2 n",
+    "XADD stream 1-1 s 1",
+    "XGROUP CREATE stream n 0",
 ];
 
-/// Arguments of any command. `s`, `n`, `set`, `hash` and `zset` are keys; Redis prints text up to its first NUL.
+/// Arguments of any command. `s`, `n`, `set`, `hash`, `zset` and `stream` are keys; Redis prints text up to its first NUL.
 const WORDS: &[&str] = &[
     "s",
     "n",
     "set",
     "hash",
     "zset",
+    "stream",
     "x",
     "",
     "0",
@@ -174,11 +177,34 @@ const EXCUSES: &[Excuse] = &[
         applies: |argv, redis, _| argv.len() > 3 && redis.starts_with("ERR wrong number of arguments for"),
     },
     Excuse {
+        label: "xadd",
+        why: "XADD has had KEEPREF, DELREF and ACKED since 8.2",
+        applies: |argv, redis, _| redis.starts_with("ERR Invalid stream ID") && has_policy(argv),
+    },
+    Excuse {
+        label: "xtrim",
+        why: "XTRIM has had KEEPREF, DELREF and ACKED since 8.2",
+        applies: |argv, redis, _| redis == "ERR syntax error" && has_policy(argv),
+    },
+    Excuse {
+        label: "xreadgroup",
+        why: "XREADGROUP has had CLAIM since 8.4",
+        applies: |argv, redis, _| {
+            redis == "ERR syntax error" && argv.iter().any(|word| word.eq_ignore_ascii_case(b"CLAIM"))
+        },
+    },
+    Excuse {
         label: "client*",
         why: "CLIENT KILL has had MAXAGE since 7.4",
         applies: |_, redis, tern| redis == "ERR syntax error" && tern.starts_with("ERR maxage "),
     },
 ];
+
+/// Whether XADD or XTRIM say what becomes of references.
+fn has_policy(argv: &Argv) -> bool {
+    let policies = ["KEEPREF", "DELREF", "ACKED"];
+    argv.iter().any(|word| policies.iter().any(|policy| word.eq_ignore_ascii_case(policy.as_bytes())))
+}
 
 /// Whether a SET compares with the stored value.
 fn compares(argv: &Argv) -> bool {

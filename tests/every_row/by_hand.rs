@@ -23,7 +23,7 @@ pub const BY_HAND_ALONE: &[(&str, &str)] = &[
     ("config|set", "an option that is set to anything would change the limits of what is measured"),
 ];
 
-type Made = fn(&World) -> Vec<Script>;
+pub type Made = fn(&World) -> Vec<Script>;
 
 /// The worst requests of some rows.
 pub const BY_HAND: &[(&str, Made)] = &[
@@ -202,7 +202,7 @@ pub const BY_HAND: &[(&str, Made)] = &[
     ("swapdb", |_| vec![Script::one(words("SWAPDB 0 1")).then(words("SWAPDB 0 1"))]),
 ];
 
-fn lines(lines: &[&str]) -> Vec<Script> {
+pub fn lines(lines: &[&str]) -> Vec<Script> {
     lines.iter().map(|line| Script::one(words(line))).collect()
 }
 
@@ -273,7 +273,7 @@ fn evals(w: &World) -> Vec<Script> {
 }
 
 /// `line` followed by as many repetitions of these as possible.
-fn each_many(scale: Scale, line: &str, of: &[&str]) -> Vec<Script> {
+pub fn each_many(scale: Scale, line: &str, of: &[&str]) -> Vec<Script> {
     of.iter().map(|words| Script::one(call(line, [times(scale.many, words)]))).collect()
 }
 
@@ -383,7 +383,7 @@ fn restore(w: &World) -> Vec<Script> {
         let payload = w.dumped(key);
         Script::one(call("RESTORE made 0", [payload]).into_iter().chain(words("REPLACE")).collect::<Call>())
     };
-    vec![of("set"), of("ints"), of("hash"), of("list"), of("dense"), of("hll")]
+    vec![of("set"), of("ints"), of("hash"), of("list"), of("stream"), of("dense"), of("hll")]
 }
 
 /// Publishes to itself, through many patterns.

@@ -20,6 +20,7 @@ mod attack;
 mod by_hand;
 mod script;
 mod shapes;
+mod streams;
 mod world;
 
 use attack::{End, Patience, attack};
@@ -114,9 +115,13 @@ fn rows() -> Vec<(String, &'static Entry)> {
 }
 
 fn requests(world: &World, label: &str, row: &Entry) -> Vec<Script> {
-    let by_hand = BY_HAND.iter().filter(|(name, _)| *name == label).flat_map(|(_, made)| made(world));
+    let by_hand = BY_HAND
+        .iter()
+        .chain(streams::BY_HAND)
+        .filter(|(name, _)| *name == label)
+        .flat_map(|(_, made)| made(world));
     let mut scripts: Vec<Script> = by_hand.collect();
-    if BY_HAND_ALONE.iter().all(|(name, _)| *name != label) {
+    if BY_HAND_ALONE.iter().chain(streams::ALONE).all(|(name, _)| *name != label) {
         scripts.extend(Shape::new(label, row, world.scale).scripts(row));
     }
     scripts
@@ -254,9 +259,11 @@ fn no_client_waits_and_memory_is_bounded() {
 fn the_lists_name_rows_of_the_table() {
     let known =
         |name: &str| table().all().map(|row| (row.label.clone(), row)).any(|(label, _)| label == name);
-    let reasons = LEFT_OUT.iter().chain(BY_HAND_ALONE);
+    let reasons = LEFT_OUT.iter().chain(BY_HAND_ALONE).chain(streams::ALONE);
     assert!(reasons.clone().all(|(_, why)| why.len() > 10));
-    for name in reasons.map(|(name, _)| *name).chain(BY_HAND.iter().map(|(name, _)| *name)) {
+    for name in
+        reasons.map(|(name, _)| *name).chain(BY_HAND.iter().chain(streams::BY_HAND).map(|(name, _)| *name))
+    {
         assert!(known(name), "{name} must be a row of the table");
     }
 }

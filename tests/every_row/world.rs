@@ -2,6 +2,7 @@
 //! them.
 
 use crate::script::{Arg, Call, Script, call, long, times, times_from};
+use crate::streams;
 use crate::support::env_number;
 use crate::support::resp::{Client, Value};
 use crate::support::server::{Server, tern};
@@ -39,7 +40,7 @@ impl Scale {
 
 /// The values that commands are applied to.
 pub const VALUES: &[&str] =
-    &["sparse", "dense", "set", "ints", "hash", "list", "zset", "hll", "counter", "absent"];
+    &["sparse", "dense", "set", "ints", "hash", "list", "zset", "stream", "hll", "counter", "absent"];
 /// Those of them that `SIZES` compares.
 const SIZES: &[(&str, &str)] = &[
     ("sparse", "STRLEN"),
@@ -49,6 +50,7 @@ const SIZES: &[(&str, &str)] = &[
     ("hash", "HLEN"),
     ("list", "LLEN"),
     ("zset", "ZCARD"),
+    ("stream", "XLEN"),
     ("hll", "STRLEN"),
     ("counter", "GET"),
 ];
@@ -92,6 +94,7 @@ impl World {
             run(&mut client, call("RPUSH list", [times_from(from, STEP, "element:{}")]));
             run(&mut client, call("ZADD zset", [times_from(from, STEP, "{} member:{}")]));
         }
+        streams::made(scale.members).into_iter().for_each(|line| run(&mut client, line));
         run(&mut client, call("PFADD hll", [times(20_000, "{}")]));
         run(&mut client, call("SET counter 7", []));
         for (name, _) in SIZES {
@@ -174,5 +177,7 @@ fn sizes(client: &mut Client) -> Vec<Value> {
     let of = |(name, size): &(&str, &str)| {
         [client.line(&format!("{size} {name}")), client.line(&format!("PTTL {name}"))]
     };
-    SIZES.iter().flat_map(of).collect()
+    let mut all: Vec<Value> = SIZES.iter().flat_map(of).collect();
+    all.push(client.line("XPENDING stream group"));
+    all
 }

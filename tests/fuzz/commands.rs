@@ -119,6 +119,28 @@ const WORDS: &[&str] = &[
     "IDX",
     "MINMATCHLEN",
     "WITHMATCHLEN",
+    "x",
+    "bigx",
+    "1-1",
+    "(1-1",
+    "$",
+    ">",
+    "~",
+    "=",
+    "MINID",
+    "NOMKSTREAM",
+    "STREAMS",
+    "GROUP",
+    "CREATE",
+    "MKSTREAM",
+    "NOACK",
+    "JUSTID",
+    "FORCE",
+    "IDLE",
+    "FULL",
+    "IDS",
+    "DELREF",
+    "ACKED",
     "IFEQ",
     "IFNE",
     "ID",
@@ -164,6 +186,10 @@ impl Asked {
             "HSET h k 1 s 2 big x",
             "RPUSH l k 1 s 2 big x",
             "ZADD z 1 k 2 s -inf big",
+            "XADD x 1-1 k 1",
+            "XADD x * s big",
+            "XGROUP CREATE x k 0",
+            "XREADGROUP GROUP k s COUNT 1 STREAMS x >",
         ] {
             self.rig.line(line).await;
         }
@@ -174,6 +200,9 @@ impl Asked {
         let argv = ["RPUSH", "bigl"].map(String::from).into_iter().chain(elements);
         self.rig.run(&argv.collect::<Vec<String>>()).await;
         let entries = (0..large).flat_map(|n| [(n % 7).to_string(), format!("m{n}")]);
+        for n in 0..large {
+            self.rig.run(&["XADD", "bigx", "*", "m", &n.to_string()]).await;
+        }
         let argv = ["ZADD", "bigz"].map(String::from).into_iter().chain(entries);
         self.rig.run(&argv.collect::<Vec<String>>()).await;
         let many = (0..large).map(|n| format!("m{n}"));

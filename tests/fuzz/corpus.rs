@@ -9,7 +9,7 @@ use tern::keyspace::cluster::messages::{Message, encode};
 use tern::keyspace::dictionary::collector::{State, encode_candidates};
 use tern::keyspace::dictionary::ids::BLOCK;
 use tern::keyspace::idempotency::{Age, IdempotencyRecord};
-use tern::keyspace::keys::{IdempotencyName, Oid, Owner, Prefix, root, root::Garbage};
+use tern::keyspace::keys::{Id, IdempotencyName, Oid, Owner, Prefix, root, root::Garbage};
 use tern::lifecycle::dump;
 use tern::server::reply::Reply;
 use tern::server::reply_codec;
@@ -21,6 +21,7 @@ use tern::types::record::{Ghost, Record};
 use tern::types::set::SetRep;
 use tern::types::set::chunk::cut;
 use tern::types::set::small::Small;
+use tern::types::stream::StreamRep;
 use tern::types::string::Str;
 
 /// Redis' checksum (Jones), bit by bit.
@@ -78,6 +79,11 @@ pub fn payloads() -> Vec<Vec<u8>> {
         b"\x0d\x18\x18\x00\x00\x00\x12\x00\x00\x00\x04\x00\x00\x01a\x03\xf2\x02\x01b\x03\x03two\xff\x09\x00",
         b"\x09\x0f\x02\x01a\x01\x001\x01b\x03\x01two!\xff\x06\x00",
     ];
+    // A stream of redis-server 7.0: an entry, a group, a consumer with a pending entry.
+    let stream = b"\x13\x01\x10\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\x1d\x1d\0\0\0\x0a\0\x01\x01\0\x01\x01\x01\x81\x66\x02\0\
+        \x01\x02\x01\0\x01\0\x01\x81\x76\x02\x04\x01\xff\x01\x01\x01\x01\x01\0\0\x01\x01\x01g\x01\x01\x01\x01\0\0\0\0\0\0\0\
+        \x01\0\0\0\0\0\0\0\x01\x01\0\0\0\0\0\0\0\x01\x01\x01c\x02\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x01\
+        \x0a\0";
     // Lists: a ziplist, one in a quicklist, and a quicklist of a listpack and a plain element.
     let lists = [
         [b"\x0a", &ziplist[1..]].concat(),
@@ -85,7 +91,7 @@ pub fn payloads() -> Vec<Vec<u8>> {
         [b"\x12\x02\x02", &listpack_hash[1..15], b"\x01\x03abc\x0a\x00"].concat(),
     ];
     let hashes = [listpack_hash, ziplist, zipmap].map(Vec::from);
-    for body in [squeezed, listpack].into_iter().chain(hashes).chain(lists) {
+    for body in [squeezed, listpack].into_iter().chain(hashes).chain(lists).chain([stream.to_vec()]) {
         let sealed = crc64(&body).to_le_bytes();
         all.push([body, sealed.to_vec()].concat());
     }
@@ -114,6 +120,13 @@ pub fn records() -> Vec<Vec<u8>> {
         Value::List(ListRep::Listpack(Bytes::from_static(b"\x01\0a\x02\0bc\0\0"))),
         Value::List(ListRep::Rows { extent: extent(13, -7), is_small: false }),
         Value::List(ListRep::Rows { extent: extent(14, i64::MAX - 9), is_small: true }),
+        Value::Stream(StreamRep {
+            len: 3,
+            first: Id::new(5, 1),
+            last: Id::MAX,
+            added: 9,
+            ..StreamRep::new(Oid(15))
+        }),
     ];
     let record = |(n, value): (usize, Value)| {
         Record { revision: n as u64, expire_at: (n % 2 == 0).then_some(1 << 40), value }.encode()
@@ -237,6 +250,14 @@ pub fn row_keys() -> Vec<Vec<u8>> {
         db.count(Oid(9)),
         db.field(Oid(9), b"field"),
         db.field_piece(Oid(9), 1 << 40, 3),
+        db.entry(Oid(9), Id::new(1 << 40, 2)),
+        db.entry_piece(Oid(9), Id::MAX, 3),
+        db.group(Oid(9), b"group"),
+        db.pending(Oid(9), 1 << 50, Id::new(7, 0)),
+        db.owned(Oid(9), 1 << 50, 3, Id::new(7, 0)),
+        db.consumer(Oid(9), 1 << 50, b"consumer"),
+        db.group_count(Oid(9), 1 << 50),
+        db.consumer_count(Oid(9), 1 << 50, 3),
         db.expiry(1 << 40, b"key"),
         db.key_count(1),
         root::lane(1, 2),

@@ -97,6 +97,32 @@ const LINES: &[&str] = &[
     "COPY ranked copied REPLACE",
     "DUMP ranked",
     "SORT ranked ALPHA",
+    "XADD stream * field value",
+    "XADD stream 9-9 field value",
+    "XADD stream MAXLEN 50 * field value",
+    "XLEN stream",
+    "XRANGE stream - +",
+    "XREVRANGE stream + - COUNT 5",
+    "XDEL stream 1-3 2-0",
+    "XTRIM stream MINID 1-20",
+    "XSETID stream 99999999999999-0",
+    "XREAD STREAMS stream 1-5",
+    "XREADGROUP GROUP g alice COUNT 3 STREAMS stream >",
+    "XREADGROUP GROUP g alice STREAMS stream 0",
+    "XACK stream g 1-1 1-6",
+    "XPENDING stream g",
+    "XPENDING stream g - + 10",
+    "XCLAIM stream g bob 0 1-1 1-9 FORCE",
+    "XAUTOCLAIM stream g bob 0 0",
+    "XINFO STREAM stream FULL",
+    "XINFO GROUPS stream",
+    "XINFO CONSUMERS stream g",
+    "XGROUP CREATE stream new $",
+    "XGROUP SETID stream g 1-2",
+    "XGROUP DELCONSUMER stream g alice",
+    "XGROUP DESTROY stream h",
+    "COPY stream copied REPLACE",
+    "DUMP stream",
     "PFCOUNT hll",
     "BITOP OR made long plain",
     "BITOP DIFF made long plain n",
@@ -136,6 +162,21 @@ async fn populated() -> Rig {
     rig.run(&["RPUSH", "elements", &"x".repeat(40_000), &"y".repeat(70_000)]).await;
     let entries = (0..300).flat_map(|n| [(n / 3).to_string(), format!("member:{n}")]);
     rig.run(&["ZADD".to_owned(), "ranked".into()].into_iter().chain(entries).collect::<Vec<_>>()).await;
+    for n in 1..=40 {
+        rig.line(&format!("XADD stream 1-{n} field {n} other {n}")).await;
+    }
+    rig.run(&["XADD", "stream", "2-0", "long", &"x".repeat(40_000), "longer", &"y".repeat(70_000)]).await;
+    for line in [
+        "XDEL stream 1-7 1-8",
+        "XGROUP CREATE stream g 0",
+        "XGROUP CREATE stream h 1-9",
+        "XREADGROUP GROUP g alice COUNT 5 STREAMS stream >",
+        "XREADGROUP GROUP g bob COUNT 2 STREAMS stream >",
+        "XREADGROUP GROUP h alice COUNT 1 STREAMS stream >",
+        "XACK stream g 1-2",
+    ] {
+        rig.line(line).await;
+    }
     for line in [
         "RPUSH few a 7",
         "ZADD scored 1 a -2.5 b",
@@ -206,7 +247,7 @@ fn kinds(rows: &Rows) -> Vec<Vec<Bytes>> {
         0x80.. => {
             // A database's rows begin with its prefix, mostly of two bytes; those of sets and hashes have
             // their kind after the object's id.
-            let kind = key.get(19).copied().filter(|_| [b'H', b'S'].contains(&key[2]));
+            let kind = key.get(19).copied().filter(|_| [b'H', b'S', b'T'].contains(&key[2]));
             (key.slice(..key.len().min(3)), kind)
         }
         _ => (key.slice(..1), None),

@@ -240,6 +240,7 @@ fn row_keys(input: &[u8]) {
         let prefix = Prefix::from_number(n);
         let _ = (prefix.decode_record(&row), prefix.decode_oid(input), prefix.decode_expiry(&row));
         let _ = (prefix.decode_hash_row(&row), prefix.decode_list_row(&row));
+        let _ = prefix.decode_stream_row(&row);
     }
     let _ = (root::decode_lane(input), root::decode_instance(input), root::is_data(input));
     let _ = (root::decode_idempotency_age(input, true), root::decode_idempotency_age(input, false));

@@ -20,15 +20,16 @@ pub type Rows = std::collections::BTreeMap<Bytes, Bytes>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unseen {
     /// The bytes of a string, the members of a small set, the fields of a small hash, the elements of a small list,
-    /// and the revision are stored only in the record; the value of a field of a large hash, and an element of a
-    /// large list, only in its row or pieces.
+    /// and the revision are stored only in the record; the value of a field of a large hash, an element of a large list,
+    /// and an entry of a stream, only in its row or pieces. So are the last id and the history of a stream, the place of a
+    /// group, the times of consumers and deliveries, and a consumer without pending entries.
     Value,
     /// The ids of a set are stored only in its chunks and deltas; their number is stored twice.
     Members,
     /// A missing piece of a long string, or a missing end of one, reads as zeroes: SETRANGE far beyond the
     /// end writes one piece.
     Zeroes,
-    /// The version half of N is compared with the version that WATCH saw, and with no stored value.
+    /// The version half of N, and of the count of a group's pending entries, is compared with a version that was seen before, and with no stored value.
     Version,
     /// The stamp of a sum of weights only tells a reader that the sum has changed.
     Stamp,
@@ -137,7 +138,7 @@ fn is_no_garbage(sound: &Rows, key: &Bytes, before: Option<&Bytes>) -> bool {
         return false;
     };
     before.is_none()
-        && [b'C', b'H', b'L', b'N', b'S'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
+        && [b'C', b'H', b'L', b'N', b'S', b'T'].iter().all(|tag| !has(sound, &db.object_rows(*tag, oid)))
 }
 
 fn has(rows: &Rows, prefix: &[u8]) -> bool {
@@ -193,6 +194,7 @@ fn below_a_prefix(
             (2, both) => (Unseen::Stamp, both?.1.len() == 16 && both?.0[..8] == both?.1[..8]),
             _ => return None,
         },
+        [b'T', rest @ ..] => return of_a_stream([sound, damaged], (key, rest), before, after),
         [b'Z', shard] if *shard < SHARDS => {
             let counters = key.slice(..key.len() - 1);
             (Unseen::Keys, counted(damaged, &counters).is_some_and(|n| Some(n) == counted(sound, &counters)))
@@ -213,11 +215,55 @@ fn is_same_record(before: &Bytes, after: &Bytes) -> Option<bool> {
             (Value::List(ListRep::Rows { extent: old, .. }), Value::List(ListRep::Rows { extent, .. })) => {
                 old == extent
             }
+            (Value::Stream(old), Value::Stream(new)) => {
+                (old.oid, old.len, old.first) == (new.oid, new.len, new.first)
+            }
             (before, after) => before.oid() == after.oid(),
         },
         (before, after) => before.is_none() && after.is_none(),
     };
     Some(same && times)
+}
+
+/// As [`below_a_prefix`], of a row of a stream: `rest` follows its tag.
+fn of_a_stream(
+    [sound, damaged]: [&Rows; 2],
+    (key, rest): (&Bytes, &[u8]),
+    before: Option<&Bytes>,
+    after: Option<&Bytes>,
+) -> Option<Unseen> {
+    let kind = *rest.get(16)?;
+    if kind == 5 && before.is_some() != after.is_some() {
+        // Its number is in no other row.
+        let group = key.slice(..key.len() - rest.len() + 17 + 8);
+        return (!has_counts(sound, damaged, &group, before.or(after)?)).then_some(Unseen::Value);
+    }
+    let (before, after) = (before?, after?);
+    let kept = match kind {
+        0 if before.first() == Some(&0) => 1,
+        0 => 9,
+        // The number of a group or consumer, or of pending entries.
+        2 | 3 | 5 | 6 => 8,
+        1 => 0,
+        _ => return None,
+    };
+    let same = before.get(..kept)? == after.get(..kept)?;
+    let sized = before.len() == after.len() || kept == 1;
+    (same && sized).then_some(if kind == 6 { Unseen::Version } else { Unseen::Value })
+}
+
+/// Whether another row names a consumer of a group: `rows` begins as its own one does, and ends before its name.
+fn has_counts(sound: &Rows, damaged: &Rows, rows: &Bytes, consumer: &Bytes) -> bool {
+    let Some(number) = consumer.first_chunk::<8>() else { return true };
+    let mut count = rows.to_vec();
+    let kind = count.len() - 9;
+    count[kind] = 7;
+    count.extend(u64::from_le_bytes(*number).to_be_bytes());
+    let other = |of: &Rows| {
+        let mut same = of.range(rows.clone()..).take_while(|(key, _)| key.starts_with(rows));
+        same.any(|(_, value)| value.starts_with(number))
+    };
+    sound.contains_key(&count[..]) || damaged.contains_key(&count[..]) || other(sound) && other(damaged)
 }
 
 /// The number of deltas that add minus the number that remove.

@@ -4,6 +4,7 @@
 use super::breaches::*;
 use super::generate::Group;
 use super::ranked_breaches::*;
+use super::stream_breaches::*;
 use super::world::{Plan, Sweep};
 use crate::cluster::Cluster;
 use bytes::Bytes;
@@ -142,6 +143,16 @@ fn ranked() -> Vec<(&'static str, Plan)> {
     ]
 }
 
+/// Mutations of streams.
+fn streams() -> Vec<(&'static str, Plan)> {
+    let plan = |tamper| Plan { steps: 60, ..with(&[Group::Streams], tamper) };
+    vec![
+        ("a group is read without a conflict: two consumers get an entry", plan(Arc::new(NoGroupConflict))),
+        ("what is pending is read without a conflict", plan(Arc::new(NoPendingConflict))),
+        ("a stream is read without a conflict", plan(Arc::new(NoReadConflict))),
+    ]
+}
+
 /// Reads of a field of a hash do not conflict.
 pub struct NoFieldConflict;
 impl Tamper for NoFieldConflict {
@@ -210,5 +221,6 @@ pub fn all() -> Vec<(&'static str, Plan)> {
     ];
     all.extend(watched_expiring());
     all.extend(ranked());
+    all.extend(streams());
     all
 }

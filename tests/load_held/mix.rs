@@ -203,6 +203,28 @@ const LINES: &[(usize, &str)] = &[
     (2, "ZRANDMEMBER $z 3"),
     (2, "ZSCAN $z 0 COUNT 20"),
     (1, "DEL $z"),
+    (8, "XADD $X MAXLEN ~ 200 * $m $v"),
+    (4, "XADD $X MAXLEN 100 * $m $v $m $v"),
+    (1, "XADD $X MAXLEN 100 * $m $V"),
+    (4, "XLEN $X"),
+    (4, "XRANGE $X - + COUNT 20"),
+    (3, "XREVRANGE $X + - COUNT 20"),
+    (3, "XREAD COUNT 10 STREAMS $X $X 0 0"),
+    (2, "XREAD COUNT 10 BLOCK 5 STREAMS $X +"),
+    (2, "XDEL $X 1-1"),
+    (2, "XDELEX $X DELREF IDS 1 1-1"),
+    (2, "XTRIM $X MAXLEN 50"),
+    (4, "XGROUP CREATE $X g 0 MKSTREAM"),
+    (8, "XREADGROUP GROUP g c1 COUNT 10 STREAMS $X >"),
+    (3, "XREADGROUP GROUP g c2 COUNT 10 BLOCK 5 STREAMS $X >"),
+    (3, "XACK $X g 1-1"),
+    (2, "XACKDEL $X g IDS 1 1-1"),
+    (3, "XPENDING $X g"),
+    (2, "XCLAIM $X g c2 0 1-1"),
+    (4, "XAUTOCLAIM $X g c2 0 0 COUNT 20 JUSTID"),
+    (2, "XGROUP DESTROY $X g"),
+    (2, "XINFO STREAM $X"),
+    (1, "DEL $X"),
     (5, "DEL $s"),
     (2, "UNLINK $s*"),
     (4, "EXISTS $s*"),
@@ -315,6 +337,7 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
     ("unsubscribe", "its connection can do little afterwards"),
     ("punsubscribe", "its connection can do little afterwards"),
     ("sunsubscribe", "its connection can do little afterwards"),
+    ("xsetid", "an error where the key is missing"),
     ("shutdown", "the end"),
 ];
 
@@ -358,9 +381,14 @@ fn data_line(rng: &mut Rng) -> Vec<String> {
     std::iter::repeat_with(|| one(rng)).find(|argv| fits(argv)).unwrap()
 }
 
-/// Correct errors: another client has removed the key.
+/// Correct errors: another client has removed the key or the group, or has made it.
 pub fn is_expected(argv: &[String], error: &[u8]) -> bool {
-    (argv[0].starts_with("RENAME") || argv[0] == "LSET") && error == b"ERR no such key"
+    let of_groups = ["NOGROUP ", "BUSYGROUP ", "ERR The XGROUP subcommand requires the key to exist"];
+    if argv[0].starts_with('X') && of_groups.iter().any(|line| error.starts_with(line.as_bytes())) {
+        return true;
+    }
+    (argv[0].starts_with("RENAME") || ["LSET", "XINFO"].contains(&argv[0].as_str()))
+        && error == b"ERR no such key"
 }
 
 fn expand(rng: &mut Rng, line: &str) -> Vec<String> {
@@ -408,6 +436,7 @@ fn key(rng: &mut Rng, kind: char) -> String {
         'q' => ("hash", 50),
         't' => ("list", 50),
         'z' => ("zset", 50),
+        'X' => ("stream", 30),
         'L' => ("big", 8),
         _ => panic!("no such kind: {kind}"),
     };

@@ -6,6 +6,7 @@
 mod many;
 mod order;
 mod ranked;
+mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -8,7 +8,7 @@ use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
 use crate::config::Events;
-use crate::error::{ReplyError, Result, SYNTAX, StoreError};
+use crate::error::{Error, ReplyError, Result, SYNTAX, StoreError};
 use crate::handler;
 use crate::lifecycle::dump::{self, Encodings, Refused};
 use crate::server::reply::Reply;
@@ -47,18 +47,26 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let slot = cx.look_up(&s, args.next()?).await?;
     let Some(record) = slot.record() else { return Ok(Reply::Nil) };
-    let longest = cx.server.config.get().proto_max_bulk_len as u64;
+    let longest = cx.server.config.get().proto_max_bulk_len;
     // A long string is read while it is sent.
     if record.value.kind() != Kind::Str {
         let weight = record.value.weight(&s).await?;
-        // A list's weight is its bytes.
-        if record.value.kind() == Kind::List && weight > longest {
+        // Its weight is its bytes.
+        if record.value.kind() == Kind::List && weight > longest as u64 {
             return Err(TOO_LARGE.into());
         }
         let elements = record.value.len(&s, Read::Snapshot).await?;
         cx.light(weight.max(elements.saturating_mul(ELEMENT)))?;
     }
-    let payload = match record.value.dump(&s).await? {
+    // Of some types, the weight is a guess.
+    let value = match record.value.dump(&s, cx.lightest(longest)).await {
+        Err(Error::Store(StoreError::ReplyTooLarge(bytes))) => {
+            cx.light(bytes as u64)?;
+            return Err(TOO_LARGE.into());
+        }
+        value => value?,
+    };
+    let payload = match value {
         Dump::Str(value) => return cx.dumped(&s, &slot, &value).await,
         Dump::Integers(members) => dump::of_integers(&members),
         Dump::Set(members) => dump::of_set(&members),
@@ -66,6 +74,7 @@ async fn dump(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         Dump::Fields(fields) => dump::of_fields(&fields),
         Dump::List(elements) => dump::of_list(&elements),
         Dump::Zset(entries) => dump::of_zset(&entries),
+        Dump::Stream(stream) => dump::of_stream(&stream),
         Dump::Nothing => return Err(no_form(record.value.type_name()).into()),
     };
     Ok(Reply::Bulk(payload.into()))
@@ -202,7 +211,7 @@ fn refused(refused: Refused) -> ReplyError {
         Refused::Checksum => ReplyError::new("ERR DUMP payload version or checksum are wrong"),
         Refused::Format => ReplyError::new("ERR Bad data format"),
         Refused::Type(kind) => ReplyError::of(format!(
-            "ERR the payload holds a value of RDB type {kind}: this server supports only strings, sets, hashes, lists and sorted sets"
+            "ERR the payload holds a value of RDB type {kind}, which this server does not support"
         )),
     }
 }

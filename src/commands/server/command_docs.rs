@@ -46,6 +46,7 @@ fn group(group: Group) -> &'static str {
         Group::List => "list",
         Group::SortedSet => "sorted-set",
         Group::Geo => "geo",
+        Group::Stream => "stream",
         Group::Generic => "generic",
         Group::Connection => "connection",
         Group::Transactions => "transactions",

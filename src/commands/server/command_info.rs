@@ -81,6 +81,7 @@ fn key_spec(spec: &KeySpec) -> Reply {
             ("keynum", vec![("keynumidx", 0), ("firstkey", 1), ("keystep", step as i64)])
         }
         FindKeys::After(_) => ("range", vec![("lastkey", 0), ("keystep", 1), ("limit", 0)]),
+        FindKeys::Streams => ("range", vec![("lastkey", -1), ("keystep", 1), ("limit", 2)]),
         FindKeys::Unknown | FindKeys::Stored => ("unknown", vec![]),
     };
     let (begin, index) = match spec.find {
@@ -88,6 +89,10 @@ fn key_spec(spec: &KeySpec) -> Reply {
         FindKeys::After(word) => (
             "keyword",
             vec![("keyword", Reply::bulk_static(word)), ("startfrom", Reply::Int(spec.begin as i64))],
+        ),
+        FindKeys::Streams => (
+            "keyword",
+            vec![("keyword", Reply::bulk_static("STREAMS")), ("startfrom", Reply::Int(spec.begin as i64))],
         ),
         FindKeys::Range { .. } | FindKeys::Keynum { .. } => {
             ("index", vec![("index", Reply::Int(spec.begin as i64))])

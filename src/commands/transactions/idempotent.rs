@@ -87,7 +87,10 @@ pub(crate) fn check_id(id: &[u8]) -> std::result::Result<(), ReplyError> {
 pub(crate) fn may_run(row: &Row, run: Run) -> bool {
     let in_transaction = row.is_write() || row.flags.has(Flags::READONLY) || row.flags.has(Flags::PUBLISHES);
     match run {
-        Run::Handler(_) => (in_transaction || row.effect == Effect::Selects) && row.waits == Waits::No,
+        // Without waiting: XREAD answers at once.
+        Run::Handler(_) => {
+            (in_transaction || row.effect == Effect::Selects) && matches!(row.waits, Waits::No | Waits::Block)
+        }
         Run::Script(_) => true,
         Run::Session(op) => op == SessionOp::Exec,
         Run::Refuse(_) | Run::Nothing => false,

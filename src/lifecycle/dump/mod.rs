@@ -4,10 +4,10 @@
 //! type u8 | value | RDB version u16 LE | CRC-64 of all before, u64 LE
 //! ```
 //! We write version 10 with the types that Redis 7.0 reads: string (0), list (1), hashtable set (2), hash (4),
-//! sorted set (5), intset (11); and version 12 with the hash of Redis 7.4 whose fields expire (24). Besides these, we read the
+//! sorted set (5), intset (11), stream (19); and version 12 with the hash of Redis 7.4 whose fields expire (24). Besides these, we read the
 //! lists in ziplists and quicklists (10, 14, 18), the older sorted sets (3, 12, 17) and the zipmap, ziplist and listpack hash (9, 13, 16) of any
 //! Redis, the listpack set (20) of Redis 7.2, and the listpack hash whose fields expire (25; 22 and 23 in early
-//! versions of Redis 7.4), of every version up to [`NEWEST`]: these have not changed since Redis 2.6. Strings are
+//! versions of Redis 7.4), the streams (15, 21, 26, 27) of Redis 5, 7.2, 8.6 and 8.8, of every version up to [`NEWEST`]: these have not changed since Redis 2.6. Strings are
 //! written uncompressed; compressed ones are read.
 //!
 //! Payloads are untrusted: no length reserves memory, and the decompressed size of a string is bounded by the
@@ -22,6 +22,7 @@ mod prebuild;
 mod read;
 mod restore;
 mod stream;
+mod streams;
 mod weight;
 
 pub use libraries::{libraries, of_libraries};
@@ -29,6 +30,7 @@ pub use prebuild::prebuild;
 pub use read::{Refused, decode, kind, scan};
 pub use restore::{Encodings, check, restore, restore_prebuilt};
 pub use stream::Payload;
+pub use streams::of_stream;
 pub use weight::weight;
 
 use crate::types::dumped::Field;
@@ -58,6 +60,12 @@ const INTSET: u8 = 11;
 const ZSET_ZIPLIST: u8 = 12;
 const HASH_ZIPLIST: u8 = 13;
 const LIST_QUICKLIST: u8 = 14;
+/// The streams of Redis 5, 7.0, 7.2, 8.6 and 8.8.
+const STREAM: u8 = 15;
+const STREAM_2: u8 = 19;
+const STREAM_3: u8 = 21;
+const STREAM_4: u8 = 26;
+const STREAM_5: u8 = 27;
 const HASH_LISTPACK: u8 = 16;
 const ZSET_LISTPACK: u8 = 17;
 const LIST_QUICKLIST2: u8 = 18;

@@ -1,7 +1,9 @@
 //! Values that Redis packs into one string: intset, listpack, and of earlier versions ziplist and zipmap.
 //! What is malformed is None.
 
-use bytes::Bytes;
+use super::read::ELEMENT_COST;
+use crate::spec::words::parse_i64;
+use bytes::{BufMut, Bytes};
 
 /// Width and number of the integers, then the integers, ascending; all little-endian.
 pub(super) fn intset(blob: &[u8]) -> Option<Vec<Bytes>> {
@@ -27,6 +29,11 @@ fn signed(raw: &[u8]) -> i64 {
 /// Total bytes (u32 LE), number of entries (u16 LE; 65535: or more), entries, an end mark. Each entry is
 /// followed by its length, so that the list can be read from the end.
 pub(super) fn listpack(blob: &[u8]) -> Option<Vec<Bytes>> {
+    listpack_within(blob, usize::MAX)
+}
+
+/// As [`listpack`]. None, too, if its elements take more than about `most` bytes in memory.
+pub(super) fn listpack_within(blob: &[u8], mut most: usize) -> Option<Vec<Bytes>> {
     let (total, rest) = blob.split_first_chunk()?;
     let (count, mut entries) = rest.split_first_chunk()?;
     if usize::try_from(u32::from_le_bytes(*total)).ok()? != blob.len() {
@@ -38,6 +45,7 @@ pub(super) fn listpack(blob: &[u8]) -> Option<Vec<Bytes>> {
         let (_, behind) = entries.split_at_checked(size)?;
         let back = back_length(size);
         entries = behind.strip_prefix(back.as_slice())?;
+        most = most.checked_sub(member.len() + ELEMENT_COST)?;
         members.push(member);
     }
     let count = usize::from(u16::from_le_bytes(*count));
@@ -84,6 +92,68 @@ fn back_length(size: usize) -> Vec<u8> {
     };
     let group = |n: u32| (size >> (7 * n) & 0x7f) as u8 | if n + 1 == groups { 0 } else { 0x80 };
     (0..groups).rev().map(group).collect()
+}
+
+/// A listpack under construction: its entries, and their number.
+#[derive(Default)]
+pub(super) struct Pack {
+    body: Vec<u8>,
+    n: usize,
+}
+
+impl Pack {
+    /// Appends an integer, in the shortest form.
+    pub(super) fn number(&mut self, n: i64) {
+        let begin = self.body.len();
+        match n {
+            0..128 => self.body.push(n as u8),
+            -4096..4096 => self.body.put_u16(n as u16 & 0x1fff | 0xc000),
+            _ => {
+                let (mark, width) = match () {
+                    () if i16::try_from(n).is_ok() => (0xf1, 2),
+                    () if (-(1 << 23)..1 << 23).contains(&n) => (0xf2, 3),
+                    () if i32::try_from(n).is_ok() => (0xf3, 4),
+                    () => (0xf4, 8),
+                };
+                self.body.push(mark);
+                self.body.extend(n.to_le_bytes().into_iter().take(width));
+            }
+        }
+        self.close(begin);
+    }
+
+    /// Appends a string; that of a decimal integer as an integer.
+    pub(super) fn string(&mut self, bytes: &[u8]) {
+        if let Some(n) = parse_i64(bytes) {
+            return self.number(n);
+        }
+        let (begin, length) = (self.body.len(), bytes.len());
+        match length {
+            0..0x40 => self.body.push(0x80 | length as u8),
+            0x40..0x1000 => self.body.put_u16(0xe000 | length as u16),
+            _ => {
+                self.body.push(0xf0);
+                self.body.put_u32_le(length as u32);
+            }
+        }
+        self.body.extend_from_slice(bytes);
+        self.close(begin);
+    }
+
+    fn close(&mut self, begin: usize) {
+        self.body.extend(back_length(self.body.len() - begin));
+        self.n += 1;
+    }
+
+    /// The listpack.
+    pub(super) fn finish(self) -> Vec<u8> {
+        let mut blob = Vec::with_capacity(self.body.len() + 7);
+        blob.put_u32_le(self.body.len() as u32 + 7);
+        blob.put_u16_le(u16::try_from(self.n).unwrap_or(u16::MAX));
+        blob.extend(self.body);
+        blob.push(0xff);
+        blob
+    }
 }
 
 /// Total bytes (u32 LE), offset of the last entry (u32 LE), number of entries (u16 LE; 65535: or more),
@@ -207,6 +277,25 @@ mod tests {
         for cut in 0..whole.len() {
             assert_eq!(listpack(&whole[..cut]), None, "{cut} bytes");
         }
+    }
+
+    #[test]
+    fn a_pack_is_read_as_it_was_written() {
+        let mut pack = Pack::default();
+        let edges = [0, 127, 128, 4095, 4096, 1 << 15, 1 << 23, 1 << 31, i64::MAX];
+        let numbers: Vec<i64> = edges.iter().flat_map(|n| [*n, n - 1, -n, -n - 1]).collect();
+        numbers.iter().for_each(|n| pack.number(*n));
+        let texts = ["", "a", "007", "-0", "9223372036854775808", "-12"].map(str::to_owned);
+        let long = [63, 64, 127, 4095, 4096, 16_383, 70_000].map(|n| "x".repeat(n));
+        let strings = || texts.iter().chain(&long);
+        strings().for_each(|text| pack.string(text.as_bytes()));
+        let blob = pack.finish();
+        let want = Vec::from_iter(numbers.iter().map(i64::to_string).chain(strings().cloned()));
+        assert!(listpack(&blob).unwrap() == want);
+        assert!(listpack(&Pack::default().finish()).unwrap().is_empty());
+        let mut many = Pack::default();
+        (0..70_000).for_each(|n| many.number(n % 7));
+        assert_eq!(listpack(&many.finish()).unwrap().len(), 70_000);
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::types::hash::prebuild as hashes;
 use crate::types::list::prebuild as lists;
 use crate::types::prebuilt::{self, Object};
 use crate::types::set::prebuild as sets;
+use crate::types::stream::dump::check;
+use crate::types::stream::prebuild as streams;
 use crate::types::zset::prebuild as zsets;
 use crate::types::{Kind, string};
 use tokio::task::yield_now;
@@ -36,7 +38,10 @@ pub async fn prebuild(
             }
             Ok(Dumped::List(elements)) => lists::whole(space, db, &elements, lease_ms).await,
             Ok(Dumped::Zset(entries)) => zsets::whole(space, db, entries, Vec::new(), lease_ms).await,
-            Ok(Dumped::Str(_)) | Err(_) => Ok(None),
+            Ok(Dumped::Stream(stream)) if check(&stream).is_ok() => {
+                streams::whole(space, db, &stream, lease_ms).await
+            }
+            Ok(Dumped::Str(_) | Dumped::Stream(_)) | Err(_) => Ok(None),
         };
     }
     let Ok(Some((mut parts, length))) = parts(payload, longest).await else { return Ok(None) };

@@ -2,7 +2,8 @@
 
 use super::crc;
 use super::lzf::Unpacker;
-use super::packed::{intset, listpack, ziplist, zipmap};
+use super::packed::{intset, listpack, listpack_within, ziplist, zipmap};
+use super::streams::is_stream;
 use super::{
     ENCODED, FOOTER, HASH, HASH_LISTPACK, HASH_LISTPACK_TIMES, HASH_LISTPACK_TIMES_EARLY, HASH_TIMES,
     HASH_TIMES_EARLY, HASH_ZIPLIST, HASH_ZIPMAP, INT8, INT16, INT32, INTSET, LENGTH32, LENGTH64, LIST,
@@ -30,7 +31,7 @@ pub(super) const ELEMENT_COST: usize = 32;
 pub(super) const PLAIN_NODE: usize = 1;
 pub(super) const PACKED_NODE: usize = 2;
 /// Packed elements of more bytes are read aside.
-const LONG_BLOB: usize = 64 << 10;
+pub(super) const LONG_BLOB: usize = 64 << 10;
 /// The most members for which memory is reserved before they are read.
 const MOST_RESERVED: usize = 1 << 16;
 
@@ -92,6 +93,7 @@ pub async fn decode(payload: &[u8], longest: usize) -> Result<Dumped, Refused> {
         HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => {
             reader.fields(kind).await
         }
+        kind if is_stream(kind) => reader.stream(kind).await.map(Dumped::Stream),
         other => return Err(Refused::Type(other)),
     };
     value.filter(|_| reader.rest.is_empty()).ok_or(Refused::Format)
@@ -107,7 +109,7 @@ pub fn kind(payload: &[u8]) -> Option<Kind> {
         HASH | HASH_LISTPACK | HASH_ZIPLIST | HASH_ZIPMAP => Some(Kind::Hash),
         ZSET | ZSET_2 | ZSET_LISTPACK | ZSET_ZIPLIST => Some(Kind::Zset),
         HASH_TIMES | HASH_TIMES_EARLY | HASH_LISTPACK_TIMES | HASH_LISTPACK_TIMES_EARLY => Some(Kind::Hash),
-        _ => None,
+        kind => is_stream(kind).then_some(Kind::Stream),
     }
 }
 
@@ -391,7 +393,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The elements of a whole value in one string of this form.
-    async fn packed(&mut self, form: fn(&[u8]) -> Option<Vec<Bytes>>) -> Option<Vec<Bytes>> {
+    async fn packed(&mut self, form: impl Fn(&[u8]) -> Option<Vec<Bytes>>) -> Option<Vec<Bytes>> {
         let longest = self.longest;
         self.longest = longest.min(LONGEST_BLOB);
         let blob = self.string().await?;
@@ -417,7 +419,9 @@ impl<'a> Reader<'a> {
             match kind {
                 PLAIN_NODE => elements.push(self.string().await.filter(|element| !element.is_empty())?),
                 PACKED_NODE => {
-                    let form = if with_kinds { listpack } else { ziplist };
+                    let most = self.longest;
+                    let form =
+                        |blob: &[u8]| if with_kinds { listpack_within(blob, most) } else { ziplist(blob) };
                     elements.extend(self.packed(form).await?);
                 }
                 _ => return None,
@@ -525,6 +529,7 @@ mod tests {
                 Ok(Dumped::Hash(pairs)) => assert!(!pairs.is_empty()),
                 Ok(Dumped::Fields(fields)) => assert!(!fields.is_empty()),
                 Ok(Dumped::Zset(entries)) => assert!(!entries.is_empty()),
+                Ok(Dumped::Stream(_)) => panic!("a stream"),
                 Err(_) => continue,
             }
             good += 1;

@@ -11,6 +11,7 @@ use crate::types::hash::expiry::Edit;
 use crate::types::list::End;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt::Object;
+use crate::types::stream::dump as streams;
 use crate::types::zset::Change;
 use crate::types::{hash, list, set, string, zset};
 use bytes::Bytes;
@@ -24,6 +25,7 @@ pub fn check(value: &Dumped) -> Result<()> {
         Dumped::Zset(entries) => entries.iter().try_for_each(|(member, _)| zset::check_member(member)),
         Dumped::Hash(pairs) => pairs.iter().try_for_each(|[field, _]| hash::check_field(field)),
         Dumped::Fields(fields) => fields.iter().try_for_each(|([field, _], _)| hash::check_field(field)),
+        Dumped::Stream(stream) => streams::check(stream),
     }
 }
 
@@ -80,6 +82,10 @@ pub async fn restore(
             let come = |(member, score)| Change { member, from: None, to: Some(score) };
             let changes: Vec<Change> = entries.into_iter().map(come).collect();
             zset::change(s, slot, limits.zset, &changes).await?;
+        }
+        Dumped::Stream(stream) => {
+            object::remove(s, slot)?;
+            streams::restore(s, slot, &stream).await?;
         }
     }
     match expire_at {

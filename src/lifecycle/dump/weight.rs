@@ -1,6 +1,7 @@
 //! What it costs to restore a payload, before it is decoded.
 
 use super::read::{ELEMENT_COST, PACKED_NODE, PLAIN_NODE, Reader};
+use super::streams::is_stream;
 use super::{
     HASH, HASH_LISTPACK, HASH_LISTPACK_TIMES, HASH_LISTPACK_TIMES_EARLY, HASH_TIMES, HASH_TIMES_EARLY,
     HASH_ZIPLIST, HASH_ZIPMAP, INTSET, LIST, LIST_QUICKLIST, LIST_QUICKLIST2, LIST_ZIPLIST, SET,
@@ -42,6 +43,7 @@ fn announced(payload: &[u8]) -> usize {
         ZSET | ZSET_2 => return announced_scores(reader, *kind == ZSET_2),
         LIST_ZIPLIST => return reader.skip().unwrap_or(0).saturating_mul(PACKED_ROW_COST),
         LIST_QUICKLIST | LIST_QUICKLIST2 => return announced_nodes(reader, *kind == LIST_QUICKLIST2),
+        kind if is_stream(kind) => return announced_entries(reader),
         _ => return 0,
     };
     if packed {
@@ -68,6 +70,17 @@ fn announced_nodes(mut reader: Reader<'_>, with_kinds: bool) -> usize {
         bytes = bytes.saturating_add(size.saturating_mul(cost)).saturating_add(ELEMENT_COST);
     }
     bytes
+}
+
+/// As [`announced`], of a stream: of its nodes, and of what follows them, in which a pending entry becomes two rows.
+fn announced_entries(mut reader: Reader<'_>) -> usize {
+    let mut bytes = 0_usize;
+    for _ in 0..reader.plain_length().unwrap_or(0) {
+        let size = reader.skip().and_then(|_| reader.skip());
+        let Some(size) = size.filter(|_| bytes < ENOUGH) else { break };
+        bytes = bytes.saturating_add(size.saturating_mul(PACKED_COST)).saturating_add(ELEMENT_COST);
+    }
+    bytes.saturating_add(reader.rest.len().saturating_mul(PACKED_COST))
 }
 
 /// As [`announced`], of members with their scores.

@@ -3,7 +3,7 @@
 //!
 //! Commands are bits, by their row's index in the table. The rules themselves are kept too, in the order in
 //! which they were given and without those that a later rule replaces, because they say more than the bits:
-//! `+@stream` also allows commands that do not exist yet, and so does `+xadd` (see [`elsewhere`]).
+//! `+@stream` also allows commands that do not exist yet, and so does `+xnack` (see [`elsewhere`]).
 
 use crate::keyspace::keys::MAX_REDIS_KEY;
 use crate::server::glob::{Case, Glob};
@@ -289,8 +289,8 @@ impl Selector {
                     self.first_arguments.push((n, Bytes::copy_from_slice(first)));
                 }
             }
-            None if !elsewhere::is_container(outer) => {}
-            _ => return self.change_named(name, true),
+            None => {}
+            Some(_) => return self.change_named(name, true),
         }
         self.note(name, true);
         Ok(())

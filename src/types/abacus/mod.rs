@@ -117,7 +117,7 @@ impl Type for Abacus {
     fn prebuilt(object: &Object) -> Self {
         Abacus(object.oid())
     }
-    async fn dump(&self, _: &Scope<'_>) -> Result<Dump> {
+    async fn dump(&self, _: &Scope<'_>, _: usize) -> Result<Dump> {
         Ok(Dump::Nothing)
     }
     async fn audit(&self, auditor: &Auditor<'_>, _: &[u8]) -> Findings {

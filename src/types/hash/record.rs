@@ -173,10 +173,10 @@ impl Type for HashRep {
         HashRep::Rows { oid: object.oid(), is_small: false, due: object.due() }
     }
 
-    async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
+    async fn dump(&self, s: &Scope<'_>, most: usize) -> Result<Dump> {
         match self.due() {
-            None => Ok(Dump::Hash(super::all(s, Some(self), true, usize::MAX).await?)),
-            Some(_) => Ok(Dump::Fields(super::all_fields(s, self, usize::MAX).await?)),
+            None => Ok(Dump::Hash(super::all(s, Some(self), true, most).await?)),
+            Some(_) => Ok(Dump::Fields(super::all_fields(s, self, most).await?)),
         }
     }
 

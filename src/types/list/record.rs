@@ -146,8 +146,8 @@ impl Type for ListRep {
         ListRep::Rows { extent, is_small: false }
     }
 
-    async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
-        Ok(Dump::List(super::range(s, Some(self), (0, -1), usize::MAX).await?))
+    async fn dump(&self, s: &Scope<'_>, most: usize) -> Result<Dump> {
+        Ok(Dump::List(super::range(s, Some(self), (0, -1), most).await?))
     }
 
     async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {

@@ -139,7 +139,7 @@ impl Type for SetRep {
         SetRep::Chunked(object.oid())
     }
 
-    async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
+    async fn dump(&self, s: &Scope<'_>, _: usize) -> Result<Dump> {
         let members = members(s, Some(self)).await?;
         Ok(match self {
             SetRep::Intset(_) => Dump::Integers(members),

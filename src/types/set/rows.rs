@@ -420,5 +420,5 @@ fn id_of(key: &[u8]) -> Result<u64> {
 }
 
 fn no_chunk(oid: Oid) -> StoreError {
-    StoreError::Corrupt(format!("a chunk of set {:x} is missing", oid.0))
+    StoreError::Corrupt(format!("a chunk of set {:x} is missing", { oid.0 }))
 }

@@ -164,7 +164,7 @@ impl Type for Str {
         Str::Pieces { oid: object.oid(), len: object.len() }
     }
 
-    async fn dump(&self, _: &Scope<'_>) -> Result<Dump> {
+    async fn dump(&self, _: &Scope<'_>, _: usize) -> Result<Dump> {
         Ok(Dump::Str(self.clone()))
     }
 

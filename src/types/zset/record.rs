@@ -149,8 +149,8 @@ impl Type for ZsetRep {
         ZsetRep::Rows { oid: object.oid(), is_small: false }
     }
 
-    async fn dump(&self, s: &Scope<'_>) -> Result<Dump> {
-        Ok(Dump::Zset(super::range(s, Some(self), &Places::all(), Pick::ALL, usize::MAX).await?))
+    async fn dump(&self, s: &Scope<'_>, most: usize) -> Result<Dump> {
+        Ok(Dump::Zset(super::range(s, Some(self), &Places::all(), Pick::ALL, most).await?))
     }
 
     async fn audit(&self, auditor: &Auditor<'_>, row: &[u8]) -> Findings {

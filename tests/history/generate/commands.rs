@@ -1,6 +1,6 @@
 //! The commands of each group's clients.
 
-use super::{Group, ranked};
+use super::{Group, ranked, streams};
 use crate::support::rng::Rng;
 
 /// Members that the chunked set's clients add: SMEMBERS streams longer replies.
@@ -120,6 +120,7 @@ pub fn command(rng: &mut Rng, group: Group, db: u8, fresh: &str) -> String {
         Group::Ranked => ranked::small(rng),
         Group::Counted => ranked::counted(rng),
         Group::WatchedRanked => ranked::watched(rng, a),
+        Group::Streams => streams::command(rng, fresh),
         Group::Expiring => expiring(rng, pick, (a, b), fresh),
         Group::WatchedExpiring => lapsing(rng, a, fresh),
         Group::Databases => databases(rng, pick, (a, b), (db, fresh)),

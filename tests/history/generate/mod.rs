@@ -2,6 +2,7 @@
 
 mod commands;
 mod ranked;
+mod streams;
 
 use crate::support::rng::Rng;
 use commands::command;
@@ -36,6 +37,8 @@ pub enum Group {
     Counted,
     /// WATCH of small sorted sets.
     WatchedRanked,
+    /// Streams whose entries are added, trimmed, delivered to the consumers of a group and acknowledged.
+    Streams,
     /// Strings with an expiry.
     Expiring,
     /// WATCH of strings with an expiry that is extended, shortened and removed.
@@ -67,6 +70,7 @@ pub const EVERYTHING: &[Group] = &[
     Group::Ranked,
     Group::Counted,
     Group::WatchedRanked,
+    Group::Streams,
     Group::Expiring,
     Group::WatchedExpiring,
     Group::Databases,
@@ -111,6 +115,7 @@ impl Group {
             Group::Ranked => &[ranked::longer("z1")],
             Group::Counted => &[ranked::longer("n0"), ranked::fill("n0")],
             Group::WatchedRanked => &[ranked::longer("j1")],
+            Group::Streams => &["f0", "f1"].map(streams::begin),
             Group::Large => &["SADD b0 i0+2000".to_owned(), "SADD b1 i1000+2000".to_owned()],
             _ => &[],
         };

@@ -65,6 +65,11 @@ impl Answer {
             }
             Reply::Double(score) => Answer::Score(whole(*score)),
             Reply::Pairs(pairs) => Answer::scored(pairs.iter().map(scored).collect()),
+            Reply::Keyed(pairs) => {
+                let pair =
+                    |(key, read): &(Reply, Reply)| Answer::All(vec![Answer::of(key), Answer::of(read)]);
+                Answer::All(pairs.iter().map(pair).collect())
+            }
             Reply::Array(items) => Answer::All(items.iter().map(Answer::of).collect()),
             Reply::Packed(shape, strings) => Answer::of(&Reply::unpacked(*shape, strings)),
             // More members than any set has that is listed completely.

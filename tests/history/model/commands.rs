@@ -90,6 +90,7 @@ impl State {
             ["BLPOP" | "BRPOP" | "BLMOVE" | "BZPOPMIN", ..] => self.apply_what_waits(&words, now),
             [name, ..] if LISTS.contains(name) => self.apply_to_list(&words, now),
             [name, ..] if name.starts_with('H') => self.apply_to_hash(&words, now),
+            [name, ..] if name.starts_with('X') => self.apply_to_stream(&words, now),
             [name, ..] if name.starts_with('Z') => self.apply_to_ranked(&words, now),
             [_, to, sources @ ..] if words[0].ends_with("STORE") => self.combine(words[0], to, sources, now),
             other => self.apply_to_set(other, now),

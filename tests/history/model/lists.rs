@@ -123,7 +123,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Elements::new(),
             Some(Value::Elements(elements)) => Elements::clone(&elements.0),
-            Some(Value::Members(_) | Value::Text(_) | Value::Fields(_) | Value::Ranked(_)) => {
+            Some(
+                Value::Members(_) | Value::Text(_) | Value::Fields(_) | Value::Ranked(_) | Value::Stream(_),
+            ) => {
                 panic!("{key} is no list")
             }
         }

@@ -12,6 +12,7 @@ mod hashes;
 mod lists;
 mod op;
 pub mod ranked;
+mod streams;
 pub mod values;
 
 pub use answer::Answer;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::ops::Add;
 use std::rc::Rc;
+use streams::Stream;
 use values::{Members, Text};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,6 +33,7 @@ enum Value {
     Fields(Held<Fields>),
     Elements(Held<Vec<String>>),
     Ranked(Held<Ranked>),
+    Stream(Held<Stream>),
 }
 
 /// The values of a hash by field.
@@ -316,7 +319,11 @@ impl State {
     fn text(&self, key: &str, now: Now) -> Option<&Text> {
         match &self.live(key, now)?.value {
             Value::Text(text) => Some(&text.0),
-            Value::Members(_) | Value::Fields(_) | Value::Elements(_) | Value::Ranked(_) => {
+            Value::Members(_)
+            | Value::Fields(_)
+            | Value::Elements(_)
+            | Value::Ranked(_)
+            | Value::Stream(_) => {
                 panic!("{key} is no string")
             }
         }
@@ -326,7 +333,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Fields::new(),
             Some(Value::Fields(fields)) => Fields::clone(&fields.0),
-            Some(Value::Members(_) | Value::Text(_) | Value::Elements(_) | Value::Ranked(_)) => {
+            Some(
+                Value::Members(_) | Value::Text(_) | Value::Elements(_) | Value::Ranked(_) | Value::Stream(_),
+            ) => {
                 panic!("{key} is no hash")
             }
         }
@@ -336,7 +345,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Rc::default(),
             Some(Value::Members(members)) => members.0.clone(),
-            Some(Value::Text(_) | Value::Fields(_) | Value::Elements(_) | Value::Ranked(_)) => {
+            Some(
+                Value::Text(_) | Value::Fields(_) | Value::Elements(_) | Value::Ranked(_) | Value::Stream(_),
+            ) => {
                 panic!("{key} is no set")
             }
         }

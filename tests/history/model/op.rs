@@ -15,7 +15,11 @@ pub enum Op {
 }
 
 /// Commands that never change anything.
-const READS: [&str; 24] = [
+const READS: [&str; 28] = [
+    "XLEN",
+    "XPENDING",
+    "XRANGE",
+    "XREAD",
     "ZCARD",
     "ZCOUNT",
     "ZMSCORE",
@@ -43,7 +47,10 @@ const READS: [&str; 24] = [
 ];
 
 /// Commands that change nothing if they answer 0, nil or an empty array.
-const VAIN: [&str; 24] = [
+const VAIN: [&str; 27] = [
+    "XACK",
+    "XDEL",
+    "XTRIM",
     "LPOP",
     "RPOP",
     "LMOVE",
@@ -136,6 +143,8 @@ fn key_words(argv: &[String]) -> Vec<&str> {
 fn key_places(argv: &[String]) -> Vec<usize> {
     match argv[0].as_str() {
         "SELECT" => vec![],
+        "XGROUP" => vec![2],
+        "XREAD" | "XREADGROUP" => vec![argv.len() - 2],
         "BLPOP" | "BRPOP" | "BZPOPMIN" => (1..argv.len() - 1).collect(),
         "RENAME" | "SMOVE" | "LMOVE" | "BLMOVE" | "COPY" | "MOVE" | "SWAPDB" => vec![1, 2],
         "SINTERSTORE" | "SUNIONSTORE" | "SDIFFSTORE" => (1..argv.len()).collect(),

@@ -224,7 +224,9 @@ impl State {
         match self.live(key, now).map(|e| &e.value) {
             None => Rc::default(),
             Some(Value::Ranked(ranked)) => ranked.0.clone(),
-            Some(Value::Text(_) | Value::Members(_) | Value::Fields(_) | Value::Elements(_)) => {
+            Some(
+                Value::Text(_) | Value::Members(_) | Value::Fields(_) | Value::Elements(_) | Value::Stream(_),
+            ) => {
                 panic!("{key} is no sorted set")
             }
         }
