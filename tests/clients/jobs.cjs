@@ -184,7 +184,7 @@ const cases = {
 };
 
 // A worker that loses its jobs soon after it has died.
-const SHORT = { lockDuration: 1_000, stalledInterval: 300 };
+const SHORT = { lockDuration: 5_000, stalledInterval: 1_000 };
 
 async function hold() {
   const work = async ({ data: { n } }) => {

@@ -118,7 +118,7 @@ async fn xclaim(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let Wanted { ids, claim, last } = Wanted::parse(&mut args, s.now)?;
     let at = Place { oid: rep.oid, group: group.number };
     let mut asking = Asking { rep: &rep, at, asked: Asked::find(&s, at, consumer).await? };
-    let most = cx.most_kept() as u64;
+    let most = cx.most_kept().min(cx.server.config.get().proto_max_bulk_len) as u64;
     let weigh = |bytes: u64| match cx.light(bytes) {
         Ok(()) if bytes > most => Err(StoreError::ReplyTooLarge(bytes as usize).into()),
         weighed => weighed,

@@ -14,11 +14,12 @@ use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::quoted;
 use crate::spec::{Count, FindKeys, Flags, Group as Family, KeySpec, Row, Waits};
+use crate::store::Read;
 use crate::types::stream::claim::{Asking, MOST, Weight};
 use crate::types::stream::consumers;
 use crate::types::stream::entry::{self, Entry};
-use crate::types::stream::groups::{self, Place};
-use crate::types::stream::pending::Pending;
+use crate::types::stream::groups::{self, Group, Place};
+use crate::types::stream::pending::{self, Pending};
 use crate::types::stream::{Id, StreamRep};
 use bytes::Bytes;
 
@@ -73,6 +74,21 @@ struct Stream<'a> {
     key: &'a Bytes,
     rep: StreamRep,
     which: Which,
+    group: Group,
+}
+
+impl Stream<'_> {
+    /// Bytes of the entries that it may deliver, about.
+    async fn weight(&self, s: &Scope<'_>, wanted: &Asked<'_>) -> Result<u64> {
+        let at = Place { oid: self.rep.oid, group: self.group.number };
+        let again = match self.which {
+            Which::New if wanted.claim.is_none() => 0,
+            Which::New | Which::Behind(_) => pending::count(s, at, Read::Snapshot).await?,
+        };
+        let has_new = self.which == Which::New && self.group.last < self.rep.last;
+        let n = again.saturating_add(if has_new { self.rep.len } else { 0 });
+        entry::bytes(s, &self.rep, n.min(wanted.count).min(MOST)).await
+    }
 }
 
 async fn xreadgroup(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
@@ -83,13 +99,13 @@ async fn xreadgroup(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     for (key, id) in wanted.keys.iter().zip(wanted.ids) {
         let slot = cx.counted(&s, groups::open(&s, key).await?);
         let rep = *slot.stream()?.ok_or_else(|| missing(key, group))?;
-        groups::find_alive(&s, rep.oid, group).await?.ok_or_else(|| missing(key, group))?;
-        streams.push(Stream { key, rep, which: which(id)? });
+        let group = groups::find_alive(&s, rep.oid, group).await?.ok_or_else(|| missing(key, group))?;
+        streams.push(Stream { key, rep, which: which(id)?, group });
     }
     // What comes first shows what it weighs before anything is written; what may come then is estimated.
     let mut later = 0;
     for stream in streams.iter().skip(usize::from(wanted.claim.is_none())) {
-        later += entry::bytes(&s, &stream.rep, wanted.count.min(MOST)).await?;
+        later += stream.weight(&s, &wanted).await?;
     }
     cx.light(later)?;
     let mut weight = Weight::new(|bytes| cx.light(later.saturating_add(bytes)));
@@ -110,7 +126,7 @@ async fn xreadgroup(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
 async fn serve<F: Fn(u64) -> Result<()> + Send>(
     s: &Scope<'_>,
     (wanted, name, consumer): (&Asked<'_>, &Bytes, &Bytes),
-    Stream { key, rep, which }: &Stream<'_>,
+    Stream { key, rep, which, .. }: &Stream<'_>,
     weight: &mut Weight<F>,
 ) -> Result<Option<Reply>> {
     let group = match which {

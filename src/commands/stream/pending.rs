@@ -55,13 +55,17 @@ async fn xack(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
     let Some(at) = find_group(cx, &s, key, group).await? else { return Ok(Reply::Int(0)) };
     let ids = args.rest().iter().map(|raw| ids::parse(raw, 0)).collect::<ArgResult<Vec<Id>>>()?;
+    cx.light((ids.len() as u64).saturating_mul(ROW))?;
     let (mut ledger, mut n) = (Ledger::new(at), 0);
-    for id in ids {
-        if let Some(old) = pending::get(&s, at, id).await? {
-            ledger.remove(&s, id, old.consumer)?;
-            n += 1;
+    for some in ids.chunks(STEP) {
+        pending::fetch(&s, at, some.iter().copied()).await?;
+        for id in some {
+            if let Some(old) = pending::get(&s, at, *id).await? {
+                ledger.remove(&s, *id, old.consumer)?;
+                n += 1;
+            }
+            consume_budget().await;
         }
-        consume_budget().await;
     }
     ledger.settle(&s)?;
     Ok(Reply::Int(n))

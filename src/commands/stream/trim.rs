@@ -120,7 +120,7 @@ async fn xsetid(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         }
     }
     let (added, max_deleted) = (added.unwrap_or(rep.added), max_deleted.unwrap_or(rep.max_deleted));
-    let resets = rep.resets.wrapping_add(u64::from(added != rep.added));
+    let resets = rep.resets.wrapping_add(u64::from(added != rep.added || id < rep.last));
     stream::put(&s, &mut slot, stream::StreamRep { last: id, added, max_deleted, resets, ..rep })?;
     s.notify(Events::STREAM, "xsetid", key);
     Ok(Reply::Ok)

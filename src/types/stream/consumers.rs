@@ -159,7 +159,9 @@ pub(crate) async fn remove(
         groups::clear_pending(s, at.oid, at.group)?;
         s.tx.add(&s.db.group_count(at.oid, at.group), &Count::step(0_i64.wrapping_sub_unsigned(n)))?;
     } else if n > 0 {
-        weigh(n.saturating_mul(PENDING))?;
+        // Where they are cleared in runs, those of all consumers are passed.
+        let passed = if n > FEW { pending::count(s, at, Read::Serializable).await? } else { n };
+        weigh(passed.saturating_mul(PENDING))?;
         match n > FEW {
             true => clear_runs(s, at, consumer.number, n).await?,
             false => clear_each(s, at, consumer.number).await?,

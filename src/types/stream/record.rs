@@ -37,7 +37,7 @@ pub struct StreamRep {
     pub max_deleted: Id,
     /// The number of entries ever added.
     pub added: u64,
-    /// How often that number was set to another one (XSETID).
+    /// How often XSETID has set that number to another one, or the last id to a smaller one.
     pub resets: u64,
 }
 

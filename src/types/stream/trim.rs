@@ -9,8 +9,8 @@ use super::range::{self, Walk};
 use super::record::put;
 use super::references::{Policy, References};
 use crate::error::Result;
-use crate::keyspace::Scope;
 use crate::keyspace::keys::{Id, Oid, StreamRow};
+use crate::keyspace::{Scope, reads};
 use crate::store::{RangeOptions, key_after, prefix_end};
 use crate::types::object::Slot;
 use bytes::Bytes;
@@ -387,13 +387,16 @@ pub(crate) async fn delete(s: &Scope<'_>, slot: &mut Slot, ids: &[Id]) -> Result
 /// Removes the entries of some ids, one by one. Returns which of the ids had one.
 async fn pick(s: &Scope<'_>, rep: &StreamRep, ids: &[Id]) -> Result<Vec<bool>> {
     let mut gone = Vec::with_capacity(ids.len());
-    for id in ids {
-        let found = range::find(s, rep, *id).await?;
-        gone.push(found.is_some());
-        if let Some(held) = found {
-            entry::clear(s, rep.oid, *id, held.is_long())?;
+    for some in ids.chunks(FEW as usize) {
+        reads::fetch(s.tx, some.iter().map(|id| s.db.entry(rep.oid, *id))).await?;
+        for id in some {
+            let found = range::find(s, rep, *id).await?;
+            gone.push(found.is_some());
+            if let Some(held) = found {
+                entry::clear(s, rep.oid, *id, held.is_long())?;
+            }
+            consume_budget().await;
         }
-        consume_budget().await;
     }
     Ok(gone)
 }
