@@ -3,7 +3,10 @@ they connect, what they expect, and how the server is started again.
 """
 
 import contextlib
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 import time
 
@@ -50,6 +53,31 @@ def until(what, holds):
 def restart():
     (CONTROL / "restart").touch()
     until("a new server", (CONTROL / "restarted").exists)
+
+
+@contextlib.contextmanager
+def process(argument, endings=(0,)):
+    """This program again as a worker, in a process group of its own, which ends in good order unless it is killed."""
+    log = CONTROL / "worker.log"
+    with log.open("w") as output:
+        command = [sys.executable, *sys.argv[:5], argument]
+        worker = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield worker
+        if worker.poll() is None:
+            worker.terminate()
+            assert worker.wait(20) in endings
+    except BaseException:
+        print(log.read_text(), file=sys.stderr)
+        raise
+    finally:
+        if worker.poll() is None:
+            kill(worker)
+
+
+def kill(worker):
+    os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
 
 
 def done(library, case):

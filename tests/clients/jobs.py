@@ -3,16 +3,13 @@
 The program starts itself again as a worker, with a fifth argument: which worker.
 """
 
-import contextlib
-import os
 import signal
-import subprocess
 import sys
 import time
 from datetime import timedelta
 
 import redis
-from drive import CONTROL, PROTOCOL, done, place, restart, until
+from drive import PROTOCOL, done, kill, place, process, restart, until
 from rq import Queue, Repeat, Retry, Worker
 from rq.job import Job
 from rq.registry import FailedJobRegistry, FinishedJobRegistry, ScheduledJobRegistry, StartedJobRegistry
@@ -61,30 +58,9 @@ def total(of):
     return sum(Job.fetch(name, connection=broker).return_value() for name in of)
 
 
-@contextlib.contextmanager
 def worker(kind="simple"):
-    """A worker in a process group of its own, which ends in good order unless it is killed."""
-    log = CONTROL / "worker.log"
-    with log.open("w") as output:
-        command = [sys.executable, *sys.argv[:5], kind]
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        yield process
-        if process.poll() is None:
-            process.terminate()
-            # RQ knows what to do with the signal only once it has started.
-            assert process.wait(20) in (0, -signal.SIGTERM)
-    except BaseException:
-        print(log.read_text(), file=sys.stderr)
-        raise
-    finally:
-        if process.poll() is None:
-            kill(process)
-
-
-def kill(process):
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    # RQ knows what to do with the signal only once it has started.
+    return process(kind, (0, -signal.SIGTERM))
 
 
 def ended(job, status):

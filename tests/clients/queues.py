@@ -4,17 +4,13 @@ The program starts itself again as a worker, with a fifth argument VISIBILITY: t
 acknowledged belongs to the next worker.
 """
 
-import contextlib
-import os
-import signal
-import subprocess
 import sys
 import time
 from datetime import datetime, timezone
 
 import redis
 from celery import Celery, chain, chord, group
-from drive import CONTROL, PASSWORD, PORT, done, fails, place, until
+from drive import PASSWORD, PORT, done, fails, kill, place, process, until
 
 VISIBILITY = int(sys.argv[5]) if len(sys.argv) > 5 else 60
 # In Celery the least number goes first.
@@ -78,29 +74,8 @@ def refuse(text):
     raise ValueError(text)
 
 
-@contextlib.contextmanager
 def worker(visibility=60):
-    """A worker in a process group of its own, which ends in good order unless it is killed."""
-    log = CONTROL / "worker.log"
-    with log.open("w") as output:
-        command = [sys.executable, *sys.argv[:5], str(visibility)]
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        yield process
-        if process.poll() is None:
-            process.terminate()
-            assert process.wait(20) == 0
-    except BaseException:
-        print(log.read_text(), file=sys.stderr)
-        raise
-    finally:
-        if process.poll() is None:
-            kill(process)
-
-
-def kill(process):
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    return process(str(visibility))
 
 
 def each_ran_once(tasks):
