@@ -75,7 +75,7 @@ const UNITS: [(&str, usize); 40] = [
 /// Text replaced once. Some units mark their first server as not external without need; if a skipped test
 /// would have prepared the next one, the edit does that; and a test that relies on one thread reading its
 /// connections in the order of their requests waits until the first was served.
-const EDITS: [(&str, &str, &str); 21] = [
+const EDITS: [(&str, &str, &str); 24] = [
     // An option of Redis' own files.
     ("unit/type/stream", "aof-use-rdb-preamble no", ""),
     ("unit/type/stream-cgroups", "aof-use-rdb-preamble no", ""),
@@ -119,7 +119,22 @@ const EDITS: [(&str, &str, &str); 21] = [
         "r lpush srclist{t} element\n        $watching_client exec\n",
         "r lpush srclist{t} element\n after 500\n $watching_client exec\n",
     ),
-    // The client that sent first need not be the one that waits first.
+    (
+        "unit/type/stream-cgroups",
+        "r XADD mystream * f2 v2\n            set grpinfo [r xinfo",
+        "r XADD mystream * f2 v2\n assert_equal {f2 v2} [lindex [$rd read] 0 1 0 1]\n set grpinfo [r xinfo",
+    ),
+    // The client that sent first need not be the one that is served or waits first.
+    (
+        "unit/type/stream-cgroups",
+        "STREAMS mystream \"$\"\n        r DEL mystream\n",
+        "STREAMS mystream \"$\"\n wait_for_blocked_clients_count 1\n r DEL mystream\n",
+    ),
+    (
+        "unit/type/stream-cgroups",
+        "STREAMS mystream \"$\"\n        r SET mystream val1\n",
+        "STREAMS mystream \"$\"\n wait_for_blocked_clients_count 1\n r SET mystream val1\n",
+    ),
     ("unit/type/list", BOTH_WAIT.0, BOTH_WAIT.1),
     ("unit/sort", "\"set-max-intset-entries\" 32", ""),
     ("unit/keyspace", "test {MOVE basic usage} {", "test {MOVE basic usage} {\n r flushdb\n"),
