@@ -316,6 +316,9 @@ impl FaultyTx {
     pub(super) fn prefers_prefetch(&self) -> bool {
         self.inner.prefers_prefetch()
     }
+    pub(super) fn overhead(&self, key: usize) -> usize {
+        self.inner.overhead(key)
+    }
     pub(super) async fn get_range(
         &self,
         begin: &[u8],

@@ -511,6 +511,15 @@ impl Tx {
     pub fn size(&self) -> usize {
         each!(self, t => t.size())
     }
+    /// Bytes of a transaction that a write takes besides its key, of `key` bytes, and its value.
+    pub(crate) fn overhead(&self, key: usize) -> usize {
+        match self {
+            Tx::Local(_) => 0,
+            #[cfg(feature = "fdb")]
+            Tx::Fdb(_) => writes::overhead(key),
+            Tx::Faulty(t) => t.overhead(key),
+        }
+    }
     /// Whether more writes should go into another transaction: the embedded engine keeps the rows of a
     /// transaction of thousands of writes out of its value cache.
     pub(crate) fn nears_large(&self) -> bool {

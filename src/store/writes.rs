@@ -37,6 +37,16 @@ pub(super) enum Effect {
 /// The number of effects beyond which a transaction is large.
 const LARGE: usize = 4096;
 
+/// Bytes of a mutation without its parameters, and of a conflict range without its keys, in FoundationDB's library 7.3.
+const MUTATION: usize = 32;
+pub(super) const RANGE: usize = 24;
+
+/// What FoundationDB's library counts for a write besides its key, of `key` bytes, and its value.
+#[cfg(feature = "fdb")]
+pub(super) fn overhead(key: usize) -> usize {
+    MUTATION + RANGE + 2 * key + 1
+}
+
 /// Another one in each process: nobody can choose keys that all have one hash, as unseeded xxh3 allows. What a
 /// transaction reads, writes or conflicts with does not depend on it.
 static SEED: LazyLock<u64> = LazyLock::new(|| Rng::from_entropy().u64());
@@ -81,6 +91,8 @@ pub(super) struct Writes {
     filter: Filter,
     emptied: Emptied,
     size: usize,
+    /// Bytes of rows' conflicts and of what describes the rows, as FoundationDB's library counts them.
+    described: usize,
 }
 
 /// Tells which keys have no effect, without searching: most reads of a batch of many commands are of keys
@@ -150,6 +162,12 @@ impl Writes {
         self.size
     }
 
+    /// What FoundationDB's library counts besides [`Writes::size`].
+    #[cfg(feature = "fdb")]
+    pub(super) fn besides(&self) -> usize {
+        self.described + self.conflicts.len() * RANGE
+    }
+
     pub(super) fn set(&mut self, key: Bytes, value: Bytes, conflict: bool) -> StoreResult<()> {
         self.grow(key.len() + value.len())?;
         self.put(key, Effect::Set(value), conflict);
@@ -180,6 +198,7 @@ impl Writes {
 
     pub(super) fn clear_range(&mut self, begin: Bytes, end: Bytes) -> StoreResult<()> {
         self.grow(begin.len() + end.len())?;
+        self.described += MUTATION + RANGE + begin.len() + end.len();
         let covered: Vec<Bytes> = self.between(&begin, &end).map(|(k, _)| k.clone()).collect();
         for key in covered {
             self.ops.remove(&key);
@@ -286,6 +305,13 @@ impl Writes {
         self.filter.insert(op.hash);
         match self.ops.entry(key) {
             Entry::Vacant(slot) => {
+                self.described += MUTATION;
+                if op.conflict {
+                    self.described += RANGE + 2 * slot.key().len() + 1;
+                }
+                if matches!(op.effect, Effect::Clear) {
+                    self.described += slot.key().len() + 1;
+                }
                 slot.insert(op);
             }
             Entry::Occupied(mut slot) => {

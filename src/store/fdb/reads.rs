@@ -6,6 +6,7 @@
 //! once.
 
 use crate::store::key_after;
+use crate::store::writes::RANGE;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -74,20 +75,22 @@ impl Reads {
         self.coming.remove(&key);
         self.values.insert(key, value);
     }
-    /// The result of an equal range read, or of a part of a completely read range.
+    /// The result of an equal range read, or of a part of a range whose rows are known.
     pub(super) fn page(&self, ask: &Ask) -> Option<Page> {
         self.pages.get(ask).cloned().or_else(|| self.part(ask))
     }
 
+    /// What is known to be the beginning of a range is an answer if it has as many rows as are asked for.
     fn part(&self, ask: &Ask) -> Option<Page> {
-        let whole = self.covered_from(&ask.begin).is_some_and(|end| ask.end <= *end);
-        if !whole || ask.reverse {
-            return None;
-        }
-        let inside = self.values.range(ask.begin.clone()..ask.end.clone());
+        let covered = self.covered_from(&ask.begin).filter(|end| ask.begin < **end && !ask.reverse)?;
+        let is_whole = ask.end <= *covered;
+        let end = if is_whole { &ask.end } else { covered };
+        let inside = self.values.range(ask.begin.clone()..end.clone());
         let mut inside = inside.filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
-        let rows = inside.by_ref().take(ask.limit.unwrap_or(usize::MAX)).collect();
-        Some(Page { rows, more: inside.next().is_some() })
+        let most = ask.limit.unwrap_or(usize::MAX);
+        let rows: Vec<_> = inside.by_ref().take(most).collect();
+        let more = !is_whole || inside.next().is_some();
+        (is_whole || rows.len() == most).then_some(Page { rows, more })
     }
 
     /// Remembers a range read's result if it is small: a long scan is not repeated. What was read completely,
@@ -112,7 +115,7 @@ impl Reads {
     /// Adds a read conflict on `key`.
     pub(super) fn point(&mut self, key: &Bytes) {
         if self.points.insert(key.clone()) {
-            self.size += 2 * key.len() + 1;
+            self.size += 2 * key.len() + 1 + RANGE;
         }
     }
     /// Adds a read conflict on `begin..end`.
@@ -120,7 +123,7 @@ impl Reads {
         if end.split_last() == Some((&0, &begin[..])) {
             return self.point(&begin);
         }
-        self.size += begin.len() + end.len();
+        self.size += begin.len() + end.len() + RANGE;
         self.ranges.push((begin, end));
     }
     /// The keys with read conflicts.
@@ -134,5 +137,41 @@ impl Reads {
     /// Bytes of all read conflicts.
     pub(super) fn size(&self) -> usize {
         self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(begin: &str, end: &str, limit: Option<usize>) -> Ask {
+        let [begin, end] = [begin, end].map(|key| Bytes::copy_from_slice(key.as_bytes()));
+        Ask { begin, end, limit, bytes: 0, reverse: false }
+    }
+
+    #[test]
+    fn a_page_is_answered_by_the_known_beginning_of_its_range() {
+        let row = |key: &'static str| (Bytes::from(key), Bytes::from("value"));
+        let mut reads = Reads::default();
+        let rows = vec![row("b"), row("c"), row("e")];
+        reads.fetched_page(ask("a", "z", Some(3)), &Page { rows, more: true });
+        let found = |ask: Ask| {
+            let page = reads.page(&ask)?;
+            let keys: Vec<String> =
+                page.rows.iter().map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect();
+            Some((keys.concat(), page.more))
+        };
+        let known = |keys: &str, more| Some((keys.to_owned(), more));
+        assert_eq!(found(ask("b", "z", Some(2))), known("bc", true));
+        assert_eq!(found(ask("bb", "z", Some(2))), known("ce", true));
+        assert_eq!(found(ask("a", "e", None)), known("bc", false));
+        assert_eq!(found(ask("a", "e", Some(2))), known("bc", false));
+        assert_eq!(found(ask("c", "c\\0", Some(2))), known("c", false));
+        for unknown in
+            [ask("c", "z", Some(3)), ask("a", "z", None), ask("f", "z", Some(1)), ask("A", "c", Some(1))]
+        {
+            assert_eq!(found(unknown.clone()), None, "{unknown:?}");
+        }
+        assert_eq!(found(Ask { reverse: true, ..ask("a", "e", Some(1)) }), None);
     }
 }

@@ -213,7 +213,7 @@ impl FdbTx {
     }
     pub(in crate::store) fn size(&self) -> usize {
         let state = self.state.lock();
-        state.writes.size() + state.reads.size()
+        state.writes.size() + state.writes.besides() + state.reads.size()
     }
 
     /// Commits in a task of its own, which continues even if the caller does not. Without writes there is
