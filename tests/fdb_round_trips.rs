@@ -48,9 +48,14 @@ fn mishaps(rig: &Rig) -> u64 {
 /// Expects the cost to be `expected`. A storage server that lags on a busy machine refuses reads, which are
 /// retried: such a run is inconclusive and repeated. Every other one counts.
 async fn expect(rig: &Rig, lines: &[String], expected: Cost, what: &str) {
-    for _ in 0..VOID {
+    expect_each(rig, |_| lines.to_vec(), expected, what).await;
+}
+
+/// The same, for lines that depend on the number of the run.
+async fn expect_each(rig: &Rig, lines: impl Fn(usize) -> Vec<String>, expected: Cost, what: &str) {
+    for run in 0..VOID {
         let before = mishaps(rig);
-        let found = cost(rig, lines).await;
+        let found = cost(rig, &lines(run)).await;
         if mishaps(rig) == before {
             return assert_eq!(found, expected, "{what}");
         }
@@ -111,6 +116,28 @@ async fn a_batch_reads_each_row_of_a_large_sorted_set_once() {
     cost(&rig, &lines(16, raised)).await;
     // The record, N, the scores, and the counts: 16 on the first level, one on each other level.
     expect(&rig, &lines(16, raised), [1, 2 + 16 + 18, 0, 1], "16 ZINCRBYs").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_reads_each_row_of_a_group_once() {
+    let _alone = ALONE.lock().await;
+    let Some(rig) = Rig::on_fdb("round trips of streams").await else { return };
+    cost(&rig, &["xgroup create s g 0 mkstream".into(), "xgroup create s h 0".into()]).await;
+    expect(&rig, &lines(16, |_| "xadd s * field value".into()), [1, 1, 0, 1], "16 XADDs").await;
+    cost(&rig, &lines(VOID * 32, |n| format!("xadd t {}-1 field value", n + 1))).await;
+    cost(&rig, &["xgroup create t g 0".into(), "xgroup create t h 0".into()]).await;
+    cost(&rig, &["xgroup createconsumer t g c".into(), "xgroup createconsumer t h c".into()]).await;
+    // The record, the group, and the consumer; the entries, and which of them are pending already.
+    let one = |_| vec!["xreadgroup group g c count 10 streams t >".to_owned()];
+    expect_each(&rig, one, [1, 3, 2, 1], "XREADGROUP").await;
+    let many = |_| lines(16, |_| "xreadgroup group h c count 1 streams t >".into());
+    expect_each(&rig, many, [1, 3, 2, 1], "16 XREADGROUPs").await;
+    cost(&rig, &[format!("xreadgroup group g c count {} streams t >", VOID * 32)]).await;
+    // The record, the group, and whether each is pending.
+    let acked = |run: usize| lines(16, |n| format!("xack t g {}-1", run * 16 + n + 1));
+    expect_each(&rig, acked, [1, 2 + 16, 0, 1], "16 XACKs").await;
+    let acked = |run: usize| vec![format!("xack t g {}-1", VOID * 16 + run + 1)];
+    expect_each(&rig, acked, [1, 3, 0, 1], "XACK").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

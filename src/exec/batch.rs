@@ -5,7 +5,7 @@ use super::prebuild::Prebuilds;
 use super::unit::{Done, Forced, Job, Unit, runs_script};
 use crate::commands::binding::{Named, Run};
 use crate::commands::registry::run_of;
-use crate::commands::zset::ahead;
+use crate::commands::{stream as streams, zset as zsets};
 use crate::dispatch::Call;
 use crate::dispatch::{Noted, PANICKED, Runner};
 use crate::env::Rng;
@@ -22,9 +22,9 @@ use crate::spec::{Flags, keys_of};
 use crate::store::{Read, Tx};
 use crate::telemetry::counters::Lookups;
 use crate::types::zset::{self, Ahead};
-use crate::types::{hash, set};
+use crate::types::{hash, set, stream};
 use bytes::Bytes;
-use futures_util::future::{join_all, join3};
+use futures_util::future::{join_all, join4};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,14 +87,15 @@ impl<'a> Batch<'a> {
     }
 
     /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
-    /// cache: the records of all keys, the idempotency records of all ids, and the state of the named members
-    /// and fields in their sets, hashes and sorted sets. The number of round trips does not depend on the number of
+    /// cache: the records of all keys, the idempotency records of all ids, the state of the named members and fields
+    /// in their sets, hashes and sorted sets, and what calls about groups read of streams. The number of round trips does not depend on the number of
     /// units, unless they name very many keys. Failures surface when a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
         let mut hashes: BTreeMap<(u8, &Bytes), Vec<&Bytes>> = BTreeMap::new();
-        let mut zsets: BTreeMap<(u8, &Bytes), Vec<(&Bytes, Ahead)>> = BTreeMap::new();
+        let mut ranks: BTreeMap<(u8, &Bytes), Vec<(&Bytes, Ahead)>> = BTreeMap::new();
+        let mut groups: BTreeMap<(u8, &Bytes), Vec<stream::Ahead<'_>>> = BTreeMap::new();
         for unit in units {
             let Some(db) = self.runner.catalog.prefix(unit.client.db) else { continue };
             rows.extend(self.records(unit).await);
@@ -108,9 +109,12 @@ impl<'a> Batch<'a> {
                 if let Some(key) = keys.first().filter(|_| fields.peek().is_some()) {
                     hashes.entry((unit.client.db, *key)).or_default().extend(fields);
                 }
-                let mut ranked = ahead(call.row, &call.argv).peekable();
+                let mut ranked = zsets::ahead(call.row, &call.argv).peekable();
                 if let Some(key) = keys.first().filter(|_| ranked.peek().is_some()) {
-                    zsets.entry((unit.client.db, *key)).or_default().extend(ranked);
+                    ranks.entry((unit.client.db, *key)).or_default().extend(ranked);
+                }
+                for (key, asked) in streams::ahead(call.row, &call.argv) {
+                    groups.entry((unit.client.db, key)).or_default().push(asked);
                 }
                 rows.extend(keys.into_iter().map(|k| db.record(k)));
                 match run_of(call.row) {
@@ -120,15 +124,17 @@ impl<'a> Batch<'a> {
                 };
             }
         }
-        if rows.len() > 1 || !sets.is_empty() || !hashes.is_empty() || !zsets.is_empty() {
+        let has_more = !(sets.is_empty() && hashes.is_empty() && ranks.is_empty() && groups.is_empty());
+        if rows.len() > 1 || has_more {
             let rows: Vec<Vec<u8>> = rows.into_iter().collect();
             for some in rows.chunks(ASKED_AT_ONCE) {
                 join_all(some.iter().map(|row| self.runner.tx.get(row, Read::Snapshot))).await;
             }
             let sets = join_all(sets.iter().map(|((db, key), members)| self.prefetch_set(*db, key, members)));
             let hashes = hashes.iter().map(|((db, key), fields)| self.prefetch_hash(*db, key, fields));
-            let zsets = zsets.iter().map(|((db, key), asked)| self.prefetch_zset(*db, key, asked));
-            join3(sets, join_all(hashes), join_all(zsets)).await;
+            let ranks = ranks.iter().map(|((db, key), asked)| self.prefetch_zset(*db, key, asked));
+            let groups = groups.iter().map(|((db, key), asked)| self.prefetch_groups(*db, key, asked));
+            join4(sets, join_all(hashes), join_all(ranks), join_all(groups)).await;
         }
     }
 
@@ -161,6 +167,12 @@ impl<'a> Batch<'a> {
     async fn prefetch_zset(&self, db: u8, key: &Bytes, asked: &[(&Bytes, Ahead)]) {
         if let Some(scope) = self.runner.scope(db) {
             let _ = zset::prefetch(&scope, key, asked).await;
+        }
+    }
+
+    async fn prefetch_groups(&self, db: u8, key: &Bytes, asked: &[stream::Ahead<'_>]) {
+        if let Some(scope) = self.runner.scope(db) {
+            let _ = stream::prefetch(&scope, key, asked).await;
         }
     }
 

@@ -64,16 +64,15 @@ impl Looker {
     }
 
     /// Notes when the keys of some slots, which have nothing, are due.
-    async fn note_due(&self, server: &Server, s: &Scope<'_>, slots: &[Slot]) -> Result<()> {
+    fn note_due(&self, server: &Server, s: &Scope<'_>, slots: &[Slot]) {
         let goal = self.goal.lock().clone();
         for slot in slots {
-            if let Some(left) = goal.due(s, slot).await? {
+            if let Some(left) = goal.due(s, slot) {
                 let at = server.env.clock.monotonic().saturating_add(left);
                 let mut due = self.due.lock();
                 *due = Some(due.map_or(at, |due| due.min(at)));
             }
         }
-        Ok(())
     }
 
     /// As [`Looker::find`]. Asks a store that does not answer again, as long as for a command. Rests if watches end at
@@ -196,7 +195,7 @@ impl Looker {
         if let Some((key, elements)) = self.seen(&s, &slots).await? {
             return Ok(Some(Invitation::of(key.clone(), elements)));
         }
-        self.note_due(server, &s, &slots).await?;
+        self.note_due(server, &s, &slots);
         let version = tx.read_version().await?;
         let place = match self.ticket.place_is_watched(version) {
             true => None,

@@ -186,6 +186,25 @@ pub enum Scores {
     Added,
 }
 
+/// What a call names of a stream's groups. Unless told otherwise its arguments begin with the key and the group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InGroup {
+    /// Nothing.
+    None,
+    /// A group.
+    Name,
+    /// A consumer behind it.
+    Consumer,
+    /// Pending entries behind it.
+    Pending,
+    /// Pending entries behind the word IDS and their number.
+    Counted,
+    /// A consumer, a time, and pending entries.
+    Claimed,
+    /// Its words are those of XREADGROUP.
+    Delivered,
+}
+
 /// The words that may precede the scores of [`Scores::Given`].
 const OPTIONS: [&str; 6] = ["NX", "XX", "GT", "LT", "CH", "INCR"];
 

@@ -12,7 +12,7 @@ mod variable;
 pub mod words;
 
 pub use categories::{CATEGORIES, categories};
-pub use effects::{Channels, Count, Effect, Fields, Makes, Ranked, Scores, Secrets, Waits};
+pub use effects::{Channels, Count, Effect, Fields, InGroup, Makes, Ranked, Scores, Secrets, Waits};
 pub use flags::Flags;
 pub use keys::{FindKeys, KeySpec, all, keys_at, keys_of, one, waited_keys, written_keys};
 pub use keys::{KEY_CHANGED, KEY_META, KEY_OW, KEY_RO, KEY_RW, KEY_TAKEN, KEYS_RM, KEYS_RO, PAIRS_OW};
@@ -118,6 +118,8 @@ pub struct Row {
     pub(crate) fields: Fields,
     /// The members of the first argument's sorted set that it names.
     pub(crate) scores: Scores,
+    /// What it names of groups.
+    pub(crate) in_group: InGroup,
     /// The position of the number that it asks for.
     pub(crate) count: Count,
     /// Its effect on its connection.
@@ -152,6 +154,7 @@ impl Row {
             names_members: false,
             fields: Fields::None,
             scores: Scores::None,
+            in_group: InGroup::None,
             count: Count::None,
             effect: Effect::None,
             waits: Waits::No,
@@ -217,6 +220,10 @@ impl Row {
     /// Sets the members of a sorted set that it names.
     pub(crate) const fn scores(self, scores: Scores) -> Row {
         Row { scores, ..self }
+    }
+    /// Sets what it names of groups.
+    pub(crate) const fn in_group(self, in_group: InGroup) -> Row {
+        Row { in_group, ..self }
     }
 
     /// Sets the fields that it names.

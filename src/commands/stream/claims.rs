@@ -10,7 +10,7 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::{MAX_QUOTED, parse_i64, quoted_up_to};
-use crate::spec::{Count, Group as Family, KEY_RW, Row};
+use crate::spec::{Count, Group as Family, InGroup, KEY_RW, Row};
 use crate::types::stream::claim::{Asking, Claim};
 use crate::types::stream::consumers::Asked;
 use crate::types::stream::entry::Entry;
@@ -53,6 +53,7 @@ async fn find(
 
 const XCLAIM: Command = Command::new(
     Row::new(Family::Stream, "xclaim", -6, "5.0.0")
+        .in_group(InGroup::Claimed)
         .flags(WRITES_FAST)
         .keys(KEY_RW)
         .syntax("key group consumer min-idle-time id [id ...] [IDLE ms] [TIME unix-time-milliseconds] [RETRYCOUNT count] [FORCE] [JUSTID] [LASTID lastid]")
@@ -142,6 +143,7 @@ fn ids_reply(ids: impl Iterator<Item = Id>) -> Reply {
 
 const XAUTOCLAIM: Command = Command::new(
     Row::new(Family::Stream, "xautoclaim", -6, "6.2.0")
+        .in_group(InGroup::Consumer)
         .flags(WRITES_FAST)
         .keys(KEY_DELETED)
         .syntax("key group consumer min-idle-time start [COUNT count] [JUSTID]")

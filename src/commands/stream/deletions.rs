@@ -10,7 +10,7 @@ use crate::handler;
 use crate::keyspace::{Scope, reads};
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
-use crate::spec::{Group as Family, KeySpec, Row, one};
+use crate::spec::{Group as Family, InGroup, KeySpec, Row, one};
 use crate::store::Read;
 use crate::types::object::{self, Slot};
 use crate::types::stream::groups::{self, Place};
@@ -38,13 +38,13 @@ const NEEDED: i64 = 2;
 const STEP: usize = 256;
 
 /// The options of both commands.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     policy: Policy,
     ids: &'a [Bytes],
 }
 
 impl<'a> Wanted<'a> {
-    fn parse(args: &mut Args<'a>) -> ArgResult<Self> {
+    pub(super) fn parse(args: &mut Args<'a>) -> ArgResult<Self> {
         let (mut named, mut ids) = (None, None);
         while !args.is_empty() {
             if args.keyword("IDS") {
@@ -63,7 +63,7 @@ impl<'a> Wanted<'a> {
         Reply::Array(vec![Reply::Int(ABSENT); self.ids.len()])
     }
 
-    fn parsed(&self) -> ArgResult<Vec<Id>> {
+    pub(super) fn parsed(&self) -> ArgResult<Vec<Id>> {
         self.ids.iter().map(|raw| ids::parse(raw, 0)).collect()
     }
 }
@@ -78,10 +78,10 @@ struct Deleting {
 }
 
 impl Deleting {
-    async fn new(s: &Scope<'_>, rep: StreamRep, policy: Policy) -> Result<Self> {
+    async fn new(cx: &Cx<'_>, s: &Scope<'_>, rep: StreamRep, policy: Policy) -> Result<Self> {
         let references = match policy {
             Policy::Keep => References::default(),
-            Policy::Delete | Policy::Acked => References::load(s, rep.oid).await?,
+            Policy::Delete | Policy::Acked => References::load(s, rep.oid, |bytes| cx.light(bytes)).await?,
         };
         let (gone, seen) = Default::default();
         Ok(Deleting { policy, rep, references, gone, seen })
@@ -137,7 +137,7 @@ async fn xdelex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let wanted = Wanted::parse(&mut args)?;
     let Some(rep) = rep else { return Ok(wanted.absent()) };
     let (ids, mut said) = (wanted.parsed()?, Vec::with_capacity(wanted.ids.len()));
-    let mut deleting = Deleting::new(&s, rep, wanted.policy).await?;
+    let mut deleting = Deleting::new(cx, &s, rep, wanted.policy).await?;
     cx.light(deleting.references.bytes(ids.len() as u64))?;
     for some in ids.chunks(STEP) {
         deleting.fetch(&s, some).await?;
@@ -152,6 +152,7 @@ async fn xdelex(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 const XACKDEL: Command = Command::new(
     Row::new(Family::Stream, "xackdel", -6, "8.2.0")
+        .in_group(InGroup::Counted)
         .flags(WRITES_FAST)
         .keys(ACKNOWLEDGED)
         .syntax("key group [KEEPREF | DELREF | ACKED] IDS numids id [id ...]")
@@ -172,7 +173,7 @@ async fn xackdel(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let Some(group) = groups::find_alive(&s, rep.oid, group).await? else { return Ok(wanted.absent()) };
     let (ids, mut said) = (wanted.parsed()?, Vec::with_capacity(wanted.ids.len()));
     let at = Place { oid: rep.oid, group: group.number };
-    let mut deleting = Deleting::new(&s, rep, wanted.policy).await?;
+    let mut deleting = Deleting::new(cx, &s, rep, wanted.policy).await?;
     cx.light(deleting.references.bytes(2 * ids.len() as u64))?;
     let mut ledger = Ledger::new(at);
     for some in ids.chunks(STEP) {

@@ -4,7 +4,7 @@
 //! waits.
 
 use super::read::Asked;
-use super::{entries, id_reply, ids};
+use super::{entries, fields, id_reply, ids};
 use crate::commands::args::{ArgResult, Args};
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
@@ -13,7 +13,7 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::quoted;
-use crate::spec::{Count, FindKeys, Flags, Group as Family, KeySpec, Row, Waits};
+use crate::spec::{Count, FindKeys, Flags, Group as Family, InGroup, KeySpec, Row, Waits};
 use crate::store::Read;
 use crate::types::stream::claim::{Asking, MOST, Weight};
 use crate::types::stream::consumers;
@@ -28,6 +28,7 @@ const STREAMS: &[KeySpec] = &[KeySpec { flags: &["RO", "access"], begin: 4, find
 /// XREADGROUP.
 pub(super) const XREADGROUP: Command = Command::new(
     Row::new(Family::Stream, "xreadgroup", -7, "5.0.0")
+        .in_group(InGroup::Delivered)
         .flags(Flags::WRITE.or(Flags::BLOCKING).or(Flags::MOVABLEKEYS))
         .syntax("GROUP group consumer [COUNT count] [BLOCK milliseconds] [CLAIM min-idle-time] [NOACK] STREAMS key [key ...] id [id ...]")
         .types(&[("milliseconds", "integer"), ("min-idle-time", "integer")])
@@ -78,6 +79,16 @@ struct Stream<'a> {
 }
 
 impl Stream<'_> {
+    /// Bytes of the pending entries that a claim looks at.
+    async fn looked(&self, s: &Scope<'_>, wanted: &Asked<'_>) -> Result<u64> {
+        if self.which != Which::New || wanted.claim.is_none() {
+            return Ok(0);
+        }
+        let at = Place { oid: self.rep.oid, group: self.group.number };
+        let looked = pending::count(s, at, Read::Snapshot).await?.min(pending::LOOKED as u64);
+        Ok(looked.saturating_mul(entry::ROW))
+    }
+
     /// Bytes of the entries that it may deliver, about.
     async fn weight(&self, s: &Scope<'_>, wanted: &Asked<'_>) -> Result<u64> {
         let at = Place { oid: self.rep.oid, group: self.group.number };
@@ -104,6 +115,9 @@ async fn xreadgroup(cx: &mut Cx<'_>, args: Args<'_>) -> Result<Reply> {
     }
     // What comes first shows what it weighs before anything is written; what may come then is estimated.
     let mut later = 0;
+    for stream in &streams {
+        later += stream.looked(&s, &wanted).await?;
+    }
     for stream in streams.iter().skip(usize::from(wanted.claim.is_none())) {
         later += stream.weight(&s, &wanted).await?;
     }
@@ -150,7 +164,7 @@ async fn serve<F: Fn(u64) -> Result<()> + Send>(
                 let new = asking.deliver(s, (name, group), how, weight).await?;
                 let unread = Pending { consumer: 0, time: s.now, count: 0 };
                 found.extend(new.into_iter().map(|entry| (entry, unread)));
-                let said = found.iter().map(|found| claimed(s, found)).collect::<Result<Vec<_>>>()?;
+                let said = found.into_iter().map(|found| claimed(s, &found)).collect::<Result<Vec<_>>>()?;
                 (!said.is_empty()).then_some(Reply::Array(said))
             }
         },
@@ -167,6 +181,6 @@ async fn serve<F: Fn(u64) -> Result<()> + Send>(
 /// An entry, for how long it was pending, and how often it had been delivered.
 fn claimed(s: &Scope<'_>, (entry, old): &(Entry, Pending)) -> Result<Reply> {
     let numbers = [old.idle(s.now), old.count].map(|n| Reply::Int(n.cast_signed()));
-    let parts = [id_reply(entry.id), Reply::bulks(entry.fields()?)].into_iter().chain(numbers);
+    let parts = [id_reply(entry.id), fields(entry)?].into_iter().chain(numbers);
     Ok(Reply::Array(parts.collect()))
 }

@@ -2,7 +2,7 @@
 
 use super::groups::{READ, no_group};
 use super::pending::STEP;
-use super::{ITEM, READS, Size, entries, id_reply};
+use super::{ITEM, READS, Size, entries, fields, id_reply};
 use crate::commands::args::Args;
 use crate::commands::binding::Command;
 use crate::commands::cx::Cx;
@@ -12,7 +12,7 @@ use crate::server::reply::Reply;
 use crate::spec::{Group as Family, Row};
 use crate::store::Read;
 use crate::types::stream::consumers::{self, Consumer};
-use crate::types::stream::entry::Entry;
+use crate::types::stream::entry::{Entry, ROW};
 use crate::types::stream::groups::{self, Group, Place};
 use crate::types::stream::pending::{self, Walk};
 use crate::types::stream::{Id, StreamRep, range};
@@ -92,12 +92,18 @@ fn head(cx: &Cx<'_>, rep: &StreamRep) -> Vec<(&'static str, Reply)> {
 async fn short(cx: &Cx<'_>, s: &Scope<'_>, rep: &StreamRep) -> Result<Reply> {
     let mut size = Size::default();
     let mut parts = head(cx, rep);
-    parts.push(("groups", int(groups::all(s, rep.oid).await?.len() as u64)));
+    let (mut n, mut passed) = (0, 0);
+    let count = |name: Bytes, _| {
+        (n, passed) = (n + 1, passed + name.len() as u64 + ROW);
+        cx.light(passed)
+    };
+    groups::each(s, rep.oid, count).await?;
+    parts.push(("groups", int(n)));
     for (name, reverse) in [("first-entry", false), ("last-entry", true)] {
         let found = read(cx, s, rep, (1, reverse), &mut size).await?;
         let found = match found.first() {
             None => Reply::Nil,
-            Some(entry) => Reply::Array(vec![id_reply(entry.id), Reply::bulks(entry.fields()?)]),
+            Some(entry) => Reply::Array(vec![id_reply(entry.id), fields(entry)?]),
         };
         parts.push((name, found));
     }
@@ -119,11 +125,43 @@ async fn full(cx: &Cx<'_>, s: &Scope<'_>, rep: &StreamRep, count: u64) -> Result
     let found = read(cx, s, rep, (count.min(rep.len), false), &mut size).await?;
     parts.push(("entries", entries(&found)));
     let mut all = Vec::new();
-    for (name, group) in groups::all(s, rep.oid).await? {
+    for (name, group) in all_groups((cx, &mut size), s, rep).await? {
         all.push(group_in_full((cx, &mut size), s, rep, (name, group), count).await?);
     }
     parts.push(("groups", Reply::Array(all)));
     Ok(map(parts))
+}
+
+/// The groups, which are part of the reply.
+async fn all_groups(
+    (cx, size): (&Cx<'_>, &mut Size),
+    s: &Scope<'_>,
+    rep: &StreamRep,
+) -> Result<Vec<(Bytes, Group)>> {
+    let mut all = Vec::new();
+    let add = |name: Bytes, group| {
+        size.add_named(cx, &name)?;
+        all.push((name, group));
+        Ok(())
+    };
+    groups::each(s, rep.oid, add).await?;
+    Ok(all)
+}
+
+/// The consumers, which are part of the reply.
+async fn all_consumers(
+    (cx, size): (&Cx<'_>, &mut Size),
+    s: &Scope<'_>,
+    at: Place,
+) -> Result<Vec<(Bytes, Consumer)>> {
+    let mut all = Vec::new();
+    let add = |name: Bytes, consumer| {
+        size.add_named(cx, &name)?;
+        all.push((name, consumer));
+        Ok(())
+    };
+    consumers::each(s, at, Read::Serializable, add).await?;
+    Ok(all)
 }
 
 async fn group_in_full(
@@ -134,9 +172,7 @@ async fn group_in_full(
     count: u64,
 ) -> Result<Reply> {
     let at = Place { oid: rep.oid, group: group.number };
-    let all = consumers::all(s, at, Read::Serializable).await?;
-    size.add(cx, name.len() as u64 + ITEM)?;
-    all.iter().try_for_each(|(name, _)| size.add(cx, name.len() as u64 + ITEM))?;
+    let all = all_consumers((cx, size), s, at).await?;
     let names: HashMap<u64, Bytes> = all.iter().map(|(name, of)| (of.number, name.clone())).collect();
     let step = STEP.min(count as usize);
     let (mut walk, mut found) = (Walk::new(at, (Id::MIN, Id::MAX), step), Vec::new());
@@ -152,7 +188,7 @@ async fn group_in_full(
             int(pending.count),
         ]));
     }
-    let counts = pending::counts(s, at).await?;
+    let counts = pending::counts(s, at, |bytes| cx.light(bytes)).await?;
     let mut owners = Vec::with_capacity(all.len());
     for (name, consumer) in all {
         let n = counts.get(&consumer.number).copied().unwrap_or(0);
@@ -213,12 +249,15 @@ async fn groups_of(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let key = args.next()?;
     let s = cx.scope()?;
     let rep = look_up(cx, &s, key).await?;
-    let (mut all, mut size) = (Vec::new(), Size::default());
-    for (name, group) in groups::all(&s, rep.oid).await? {
-        size.add(cx, name.len() as u64 + ITEM)?;
-        let at = Place { oid: rep.oid, group: group.number };
-        let consumers = consumers::all(&s, at, Read::Serializable).await?.len() as u64;
-        let mut parts = vec![("name", Reply::Bulk(name)), ("consumers", int(consumers))];
+    let (mut all, mut passed) = (Vec::new(), 0);
+    for (name, group) in all_groups((cx, &mut Size::default()), &s, &rep).await? {
+        let (at, mut n) = (Place { oid: rep.oid, group: group.number }, 0);
+        let count = |name: Bytes, _| {
+            (n, passed) = (n + 1, passed + name.len() as u64 + ROW);
+            cx.light(passed)
+        };
+        consumers::each(&s, at, Read::Serializable, count).await?;
+        let mut parts = vec![("name", Reply::Bulk(name)), ("consumers", int(n))];
         parts.push(("pending", int(pending::count(&s, at, Read::Serializable).await?)));
         parts.extend(progress(&rep, &group));
         all.push(map(parts));
@@ -242,7 +281,8 @@ async fn consumers_of(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let rep = look_up(cx, &s, key).await?;
     let group = groups::find_alive(&s, rep.oid, name).await?.ok_or_else(|| no_group(key, name))?;
     let at = Place { oid: rep.oid, group: group.number };
-    let counts = pending::counts(&s, at).await?;
+    let all = all_consumers((cx, &mut Size::default()), &s, at).await?;
+    let counts = pending::counts(&s, at, |bytes| cx.light(bytes)).await?;
     let consumer = |(name, consumer): (Bytes, Consumer)| {
         let since = |ms: u64| int(s.now.saturating_sub(ms));
         map(vec![
@@ -252,8 +292,5 @@ async fn consumers_of(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             ("inactive", consumer.active.map_or(Reply::Int(-1), since)),
         ])
     };
-    let all = consumers::all(&s, at, Read::Serializable).await?;
-    let mut size = Size::default();
-    all.iter().try_for_each(|(name, _)| size.add(cx, name.len() as u64 + ITEM))?;
     Ok(Reply::Array(all.into_iter().map(consumer).collect()))
 }

@@ -1,6 +1,7 @@
 //! Stream commands.
 
 pub(crate) mod add;
+mod ahead;
 mod claims;
 mod deletions;
 mod deliveries;
@@ -27,7 +28,7 @@ use crate::store::Read;
 use crate::types::items::Items;
 use crate::types::object::{self, Slot};
 use crate::types::stream::Id;
-use crate::types::stream::entry::{Entry, ROW};
+use crate::types::stream::entry::{Entry, ROW, strings};
 use crate::types::stream::range::{self, Span};
 use crate::types::stream::sent::{self, FEW};
 use bytes::Bytes;
@@ -52,6 +53,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     trim::XTRIM,
 ];
 
+pub(crate) use ahead::ahead;
 pub(crate) use claims::COMMANDS as CLAIMS;
 pub(crate) use deletions::COMMANDS as DELETIONS;
 pub(crate) use groups::COMMANDS as GROUPS;
@@ -75,6 +77,16 @@ fn entries(found: &[Entry]) -> Reply {
     Reply::Packed(Shape::Entries, packed.into())
 }
 
+/// The reply of an entry's fields.
+fn fields(entry: &Entry) -> Result<Reply> {
+    let mut packed = Packed::default();
+    for string in strings(&entry.raw) {
+        packed.push(string?);
+    }
+    packed.shrink();
+    Ok(Reply::Packed(Shape::Single, packed.into()))
+}
+
 const TOO_LARGE: ReplyError = ReplyError::new(
     "ERR the reply has more bytes than client-output-buffer-limit and proto-max-bulk-len allow: ask for less at once",
 );
@@ -87,6 +99,11 @@ const ITEM: u64 = 256;
 struct Size(u64);
 
 impl Size {
+    /// Adds a group or consumer of this name.
+    fn add_named(&mut self, cx: &Cx<'_>, name: &[u8]) -> Result<()> {
+        self.add(cx, name.len() as u64 + ITEM)
+    }
+
     /// Adds bytes that are about to be read. Fails if they are too many, or would keep other units waiting.
     fn add(&mut self, cx: &Cx<'_>, bytes: u64) -> Result<()> {
         self.0 = self.0.saturating_add(bytes);

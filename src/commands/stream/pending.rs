@@ -9,13 +9,15 @@ use crate::handler;
 use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::quoted;
-use crate::spec::{Group as Family, KEY_RO, KEY_RW, Row};
+use crate::spec::{Group as Family, InGroup, KEY_RO, KEY_RW, Row};
 use crate::store::Read;
+use crate::types::stream::Id;
+use crate::types::stream::consumers::{self, Consumer};
 use crate::types::stream::entry::ROW;
 use crate::types::stream::groups::{self, Place};
 use crate::types::stream::pending::{self, Ledger, Pending, Walk};
-use crate::types::stream::{Id, consumers};
 use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
 use tokio::task::coop::consume_budget;
 
 /// The commands of this file.
@@ -43,6 +45,7 @@ pub(super) async fn find_group(
 
 const XACK: Command = Command::new(
     Row::new(Family::Stream, "xack", -4, "5.0.0")
+        .in_group(InGroup::Pending)
         .flags(WRITES_FAST)
         .keys(KEY_RW)
         .syntax("key group id [id ...]")
@@ -73,6 +76,7 @@ async fn xack(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 
 const XPENDING: Command = Command::new(
     Row::new(Family::Stream, "xpending", -3, "5.0.0")
+        .in_group(InGroup::Name)
         .flags(READS)
         .keys(KEY_RO)
         .syntax("key group [[IDLE min-idle-time] start end count [consumer]]")
@@ -136,15 +140,44 @@ async fn summary(cx: &Cx<'_>, s: &Scope<'_>, at: Place) -> Result<Reply> {
     if n == 0 {
         return Ok(Reply::Array(vec![Reply::Int(0), Reply::Nil, Reply::Nil, Reply::NilArray]));
     }
-    let counts = pending::counts(s, at).await?;
-    let all = consumers::all(s, at, Read::Serializable).await?;
-    let mut size = Size::default();
-    all.iter().try_for_each(|(name, _)| size.add(cx, name.len() as u64 + ITEM))?;
-    let parts = all.into_iter().filter_map(|(name, consumer)| {
-        let n = counts.get(&consumer.number).filter(|n| **n > 0)?;
-        Some(Reply::Array(vec![Reply::Bulk(name), Reply::text(n.to_string())]))
-    });
-    Ok(Reply::Array(vec![Reply::Int(n.cast_signed()), first, last, Reply::Array(parts.collect())]))
+    let (mut parts, mut size, mut passed) = (Vec::new(), Size::default(), 0);
+    let counts = pending::counts(s, at, |bytes| cx.light(bytes)).await?;
+    let add = |name: Bytes, consumer: Consumer| {
+        passed += name.len() as u64 + ROW;
+        cx.light(passed)?;
+        if let Some(n) = counts.get(&consumer.number).filter(|n| **n > 0) {
+            size.add_named(cx, &name)?;
+            parts.push(Reply::Array(vec![Reply::Bulk(name), Reply::text(n.to_string())]));
+        }
+        Ok(())
+    };
+    consumers::each(s, at, Read::Serializable, add).await?;
+    Ok(Reply::Array(vec![Reply::Int(n.cast_signed()), first, last, Reply::Array(parts)]))
+}
+
+/// The names of the consumers of some pending entries, by their numbers. A snapshot: a consumer never changes its name, and its
+/// pending entries go with it.
+async fn names(
+    cx: &Cx<'_>,
+    s: &Scope<'_>,
+    at: Place,
+    found: &[(Id, Pending)],
+) -> Result<HashMap<u64, Bytes>> {
+    let wanted: HashSet<u64> = found.iter().map(|(_, pending)| pending.consumer).collect();
+    let (mut names, mut size, mut passed) = (HashMap::new(), Size::default(), 0);
+    let add = |name: Bytes, consumer: Consumer| {
+        passed += name.len() as u64 + ROW;
+        cx.light(passed)?;
+        if wanted.contains(&consumer.number) {
+            size.add_named(cx, &name)?;
+            names.insert(consumer.number, name);
+        }
+        Ok(())
+    };
+    if !wanted.is_empty() {
+        consumers::each(s, at, Read::Snapshot, add).await?;
+    }
+    Ok(names)
 }
 
 async fn some(cx: &Cx<'_>, s: &Scope<'_>, at: Place, asked: &Asked<'_>) -> Result<Reply> {
@@ -152,13 +185,13 @@ async fn some(cx: &Cx<'_>, s: &Scope<'_>, at: Place, asked: &Asked<'_>) -> Resul
         None => None,
         Some(name) => match consumers::find(s, at, name).await? {
             None => return Ok(Reply::Array(Vec::new())),
-            Some(consumer) => Some(consumer.number),
+            Some(consumer) => Some((consumer.number, name)),
         },
     };
     let step = STEP.min(asked.count as usize);
     let mut walk = match consumer {
         None => Walk::new(at, asked.span, step),
-        Some(number) => Walk::of(at, number, asked.span, step),
+        Some((number, _)) => Walk::of(at, number, asked.span, step),
     };
     let (mut found, mut size, mut seen) = (Vec::new(), Size::default(), 0);
     while (found.len() as u64) < asked.count
@@ -171,7 +204,10 @@ async fn some(cx: &Cx<'_>, s: &Scope<'_>, at: Place, asked: &Asked<'_>) -> Resul
             found.push((id, pending));
         }
     }
-    let names = consumers::names(s, at).await?;
+    let names = match consumer {
+        Some((number, name)) => HashMap::from([(number, name.clone())]),
+        None => names(cx, s, at, &found).await?,
+    };
     for (_, pending) in &found {
         size.add(cx, names.get(&pending.consumer).map_or(0, Bytes::len) as u64)?;
     }

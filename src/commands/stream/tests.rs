@@ -2,8 +2,9 @@
 //! reply is in memory.
 
 use crate::dispatch::Runner;
-use crate::error::StoreError;
-use crate::exec::fixtures::{World, call};
+use crate::error::{Error, StoreError};
+use crate::exec::Unit;
+use crate::exec::fixtures::{World, call, unit};
 use crate::server::ClientState;
 use crate::server::reply::Reply;
 use crate::store::Tx;
@@ -15,6 +16,16 @@ impl World {
             Runner::new(&self.server, tx, self.env.timeline.now(), self.env.rng()).await.unwrap();
         let reply = runner.call(&call(line), &mut client, &[]).await.unwrap();
         reply.unwrap_or_else(|e| Reply::Error(e.into_reply()))
+    }
+
+    /// Whether a command would keep other units of its lane waiting.
+    async fn is_heavy(&self, line: &str) -> bool {
+        let tx = self.server.store.begin();
+        let mut client = ClientState::new(Default::default(), true);
+        let mut runner =
+            Runner::new(&self.server, &tx, self.env.timeline.now(), self.env.rng()).await.unwrap();
+        runner.in_lane = true;
+        matches!(runner.call(&call(line), &mut client, &[]).await.unwrap(), Err(Error::TooHeavy))
     }
 
     async fn apply(&self, line: &str) {
@@ -185,5 +196,74 @@ async fn replies_in_memory_are_bounded() {
     for line in ["xrange two - +", "xread count 7 streams two three 0 0"] {
         let reply = w.answer(&tx, line).await;
         assert!(matches!(reply, Reply::Error(_)), "{line}: {reply:?}");
+    }
+}
+
+/// Hazard: others wait while the long names of many groups or consumers are read, or all of these are in memory.
+#[tokio::test]
+async fn many_names_are_read_beside_the_lanes() {
+    let (w, name) = (World::new().await, "n".repeat(8000));
+    for key in ["consumers", "groups"] {
+        w.apply(&format!("xadd {key} 1-0 a b")).await;
+        w.apply(&format!("xgroup create {key} g 0")).await;
+        w.apply(&format!("xreadgroup group g c streams {key} >")).await;
+    }
+    for n in 0..150 {
+        w.apply(&format!("xgroup createconsumer consumers g {name}{n}")).await;
+        w.apply(&format!("xgroup create groups {name}{n} 0")).await;
+    }
+    for (line, is_heavy) in [
+        ("xpending consumers g", true),
+        ("xpending consumers g - + 10", true),
+        ("xpending consumers g - + 10 c", false),
+        ("xinfo consumers consumers g", true),
+        ("xinfo groups consumers", true),
+        ("xinfo groups groups", true),
+        ("xinfo stream consumers", false),
+        ("xinfo stream consumers full", true),
+        ("xinfo stream groups", true),
+        ("xinfo stream groups full", true),
+        ("xdelex groups acked ids 1 9-0", true),
+        ("xdelex groups ids 1 9-0", false),
+        ("xtrim groups maxlen 0 delref", true),
+        ("xtrim groups maxlen 0 acked", true),
+        ("dump consumers", true),
+        ("dump groups", true),
+    ] {
+        assert_eq!(w.is_heavy(line).await, is_heavy, "{line}");
+    }
+    w.apply("config set proto-max-bulk-len 1048576").await;
+    // The names of those that have nothing are not part of the reply.
+    for line in ["xpending consumers g", "xpending consumers g - + 10", "xinfo groups consumers"] {
+        let reply = answers(&w, line).await;
+        assert!(matches!(&reply, Reply::Array(_)), "{line}: {reply:?}");
+    }
+    for line in ["dump consumers", "dump groups"] {
+        let reply = answers(&w, line).await;
+        assert!(matches!(&reply, Reply::Error(e) if e.0.contains("proto-max-bulk-len")), "{line}: {reply:?}");
+    }
+}
+
+/// Hazard: the first stream of a call is weighed, and the claims of those behind it look at very many entries in the lane.
+#[tokio::test]
+async fn claims_of_all_streams_are_weighed() {
+    const MANY: u64 = 10_000;
+    let w = World::new().await;
+    for key in ["a", "b"] {
+        for from in (1..=MANY).step_by(1000) {
+            let lines: Vec<String> = (from..from + 1000).map(|n| format!("xadd {key} {n}-0 a b")).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            w.exec.run(Unit { exec: true, ..unit(&lines) }).await;
+        }
+        w.apply(&format!("xgroup create {key} g 0")).await;
+        w.apply(&format!("xreadgroup group g c streams {key} >")).await;
+    }
+    for (line, is_heavy) in [
+        ("xreadgroup group g d count 1 claim 0 streams a >", false),
+        ("xreadgroup group g d count 1 claim 0 streams a b > >", true),
+        ("xreadgroup group g d count 1 claim 0 streams a b > 0", false),
+        ("xreadgroup group g d count 1 streams a b > >", false),
+    ] {
+        assert_eq!(w.is_heavy(line).await, is_heavy, "{line}");
     }
 }

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::Id;
 use crate::keyspace::reads;
-use crate::store::{MAX_TRANSACTION, Read, key_after};
+use crate::store::{MAX_TRANSACTION, key_after};
 use std::collections::{BinaryHeap, HashMap};
 use tokio::task::coop::consume_budget;
 
@@ -26,9 +26,12 @@ const STEP: usize = 256;
 /// The entries that XAUTOCLAIM looks at, for each that it may return.
 const ATTEMPTS: u64 = 10;
 
-/// Bytes of a transaction behind which a call stops, and those that an entry takes of it at most.
+/// Bytes of a transaction behind which a call stops, and those that an entry takes of it at most: what its rows and the
+/// conflicts on them hold, and what the engine counts besides for each of so many rows, with keys of so many bytes.
 const ROOM: u64 = MAX_TRANSACTION as u64 / 10 * 9;
 const CHANGE: u64 = 512;
+const ROWS: usize = 3;
+const KEY: usize = 64;
 
 /// What a call has read so far, of all its streams.
 pub(crate) struct Weight<F> {
@@ -59,15 +62,10 @@ impl<F: Fn(u64) -> Result<()>> Weight<F> {
         self.weigh.as_ref().map_or(Ok(()), |weigh| weigh(self.bytes))
     }
 
-    /// So many entries are about to be looked at.
-    fn look(&self, n: u64) -> Result<()> {
-        let bytes = n.saturating_mul(entry::ROW).saturating_add(self.bytes);
-        self.weigh.as_ref().map_or(Ok(()), |weigh| weigh(bytes))
-    }
-
     /// Whether the call has to stop. Never before its first entry.
     pub(crate) fn is_full(&self, s: &Scope<'_>) -> bool {
-        let taken = || s.tx.size() as u64 + self.unwritten * CHANGE;
+        let change = || CHANGE + (ROWS * s.tx.overhead(KEY)) as u64;
+        let taken = || s.tx.size() as u64 + self.unwritten * change();
         let is_much = || self.entries >= MOST || self.bytes >= MOST_BYTES || taken() >= ROOM;
         self.entries > 0 && is_much()
     }
@@ -212,31 +210,47 @@ impl Asking<'_> {
     }
 }
 
-/// Whether an entry of a group has been pending for at least `min_idle` milliseconds, of those that were not deleted.
-pub(crate) async fn has_idle(s: &Scope<'_>, rep: &StreamRep, at: Place, min_idle: u64) -> Result<bool> {
-    let Some(until) = s.now.checked_sub(min_idle) else { return Ok(false) };
-    Ok(!oldest(s, rep, at, (until, 1), true).await?.is_empty())
+/// What a look at the pending entries of a group found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Idle {
+    /// Whether an entry has been pending for long enough, and was not deleted.
+    pub(crate) is_any: bool,
+    /// Unless there is one, milliseconds until there may be one.
+    pub(crate) left: u64,
+    /// Entries that it read: of the group, and of the stream.
+    pub(crate) passed: u64,
 }
 
-/// Milliseconds until the next entry of a group may have been pending for `min_idle`.
-pub(crate) async fn until_idle(s: &Scope<'_>, at: Place, min_idle: u64) -> Result<u64> {
-    let Some(until) = s.now.checked_sub(min_idle) else { return Ok(min_idle) };
-    let (mut times, mut least) = (pending::Times::new(s, at), min_idle);
+/// Looks for an entry of a group that has been pending for at least `min_idle` milliseconds. A snapshot.
+pub(crate) async fn idle(s: &Scope<'_>, rep: &StreamRep, at: Place, min_idle: u64) -> Result<Idle> {
+    let mut idle = Idle { is_any: false, left: min_idle, passed: 0 };
+    let Some(until) = s.now.checked_sub(min_idle) else { return Ok(idle) };
+    let mut times = pending::Times::new(s, at);
     while let Some(page) = times.next(s).await? {
-        let later = page.into_iter().filter_map(|(time, _)| time.checked_sub(until));
-        least = later.filter(|ms| *ms > 0).chain([least]).min().unwrap_or(least);
+        idle.passed += page.len() as u64;
+        for places in page.chunks(STEP) {
+            let (old, new): (Vec<_>, Vec<_>) = places.iter().partition(|(time, _)| *time <= until);
+            idle.left = new.iter().map(|(time, _)| time - until).chain([idle.left]).min().unwrap_or(0);
+            reads::fetch(s.tx, old.iter().map(|(_, id)| s.db.entry(rep.oid, *id))).await?;
+            for (_, id) in old {
+                idle.passed += 1;
+                if range::find(s, rep, id).await?.is_some() {
+                    return Ok(Idle { is_any: true, ..idle });
+                }
+                consume_budget().await;
+            }
+        }
     }
-    Ok(least)
+    Ok(idle)
 }
 
 /// The `most` entries of a group that were delivered longest ago, at `until` at the latest, and were not deleted; by the times
-/// and their ids. `is_any`: whichever are found first. A snapshot.
+/// and their ids. A snapshot.
 async fn oldest(
     s: &Scope<'_>,
     rep: &StreamRep,
     at: Place,
     (until, most): (u64, usize),
-    is_any: bool,
 ) -> Result<Vec<(u64, Id)>> {
     let (mut times, mut found) = (pending::Times::new(s, at), BinaryHeap::new());
     while let Some(page) = times.next(s).await? {
@@ -250,10 +264,8 @@ async fn oldest(
                 if is_wanted(&found, &place) && range::find(s, rep, place.1).await?.is_some() {
                     found.push(place);
                 }
-                match found.len() {
-                    len if len > most => drop(found.pop()),
-                    len if len == most && is_any => return Ok(found.into_sorted_vec()),
-                    _ => {}
+                if found.len() > most {
+                    found.pop();
                 }
                 consume_budget().await;
             }
@@ -420,8 +432,7 @@ impl Asking<'_> {
     ) -> Result<Vec<(Entry, Pending)>> {
         let Some(until) = s.now.checked_sub(min_idle) else { return Ok(Vec::new()) };
         let most = count.min(MOST) as usize;
-        weight.look(pending::count(s, self.at, Read::Snapshot).await?)?;
-        let (places, mut found) = (oldest(s, self.rep, self.at, (until, most), false).await?, Vec::new());
+        let (places, mut found) = (oldest(s, self.rep, self.at, (until, most)).await?, Vec::new());
         for some in places.chunks(STEP) {
             pending::fetch(s, self.at, some.iter().map(|(_, id)| *id)).await?;
             self.fetch(s, some.iter().map(|(_, id)| *id)).await?;

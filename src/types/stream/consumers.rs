@@ -15,7 +15,6 @@ use crate::keyspace::keys::{Id, MAX_NAME, StreamRow};
 use crate::store::{RangeOptions, Read, key_after, prefix_end};
 use crate::types::object::Count;
 use bytes::{BufMut, Bytes};
-use std::collections::HashMap;
 use tokio::task::coop::consume_budget;
 
 /// Bytes of the rows of a pending entry, about.
@@ -116,33 +115,30 @@ pub(crate) async fn create(s: &Scope<'_>, key: &Bytes, at: Place, name: &[u8]) -
     if asked.is_new { asked.write(s, key, at, name) } else { Ok(false) }
 }
 
-/// All consumers of a group, by name.
-pub(crate) async fn all(s: &Scope<'_>, at: Place, read: Read) -> Result<Vec<(Bytes, Consumer)>> {
+/// Passes all consumers of a group, by name, to `take`, whose error ends it: there may be more than memory holds.
+pub(crate) async fn each(
+    s: &Scope<'_>,
+    at: Place,
+    read: Read,
+    mut take: impl FnMut(Bytes, Consumer) -> Result<()>,
+) -> Result<()> {
     let mut begin = s.db.consumer(at.oid, at.group, &[]);
     let end = prefix_end(&begin);
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-    let mut consumers = Vec::new();
     loop {
         let page = s.tx.get_range(&begin, &end, opts, read).await?;
         for (row, raw) in &page.pairs {
             let Some(StreamRow::Consumer(_, name)) = s.db.decode_stream_row(row) else {
                 return Err(StoreError::Corrupt("a row of a consumer has an invalid key".into()).into());
             };
-            consumers.push((name, Consumer::of_row(raw)?));
+            take(name, Consumer::of_row(raw)?)?;
         }
         match page.pairs.last() {
             Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(consumers),
+            _ => return Ok(()),
         }
         consume_budget().await;
     }
-}
-
-/// The names of all consumers of a group, by their numbers. A snapshot: a consumer never changes its name, and its pending
-/// entries go with it.
-pub(crate) async fn names(s: &Scope<'_>, at: Place) -> Result<HashMap<u64, Bytes>> {
-    let consumers = all(s, at, Read::Snapshot).await?;
-    Ok(consumers.into_iter().map(|(name, consumer)| (consumer.number, name)).collect())
 }
 
 /// Removes a consumer with its pending entries. Returns their number. Those of the only consumer that has some are cleared

@@ -50,11 +50,19 @@ pub(super) async fn read(s: &Scope<'_>, rep: &StreamRep, most: usize) -> Result<
     while let Some(page) = walk.next(s, 0).await? {
         for (id, held) in page {
             size.add(held.len().saturating_add(entry::ROW))?;
-            entries.push((id, walk.read(s, id, held).await?.fields()?));
+            let entry = walk.read(s, id, held).await?;
+            entry::strings(&entry.raw).try_for_each(|string| string.map(drop))?;
+            entries.push(entry);
         }
     }
-    let mut all = Vec::new();
-    for (name, group) in groups::all(s, oid).await? {
+    let (mut names, mut all) = (Vec::new(), Vec::new());
+    let add = |name: Bytes, group| {
+        size.add(name.len() as u64 + entry::ROW)?;
+        names.push((name, group));
+        Ok(())
+    };
+    groups::each(s, oid, add).await?;
+    for (name, group) in names {
         all.push(read_group(s, oid, (name, group), &mut size).await?);
     }
     Ok(Whole { entries, last, max_deleted, added, groups: all })
@@ -66,14 +74,15 @@ async fn read_group(
     (name, group): (Bytes, Group),
     size: &mut Size,
 ) -> Result<WholeGroup> {
-    size.add(name.len() as u64 + entry::ROW)?;
     let at = Place { oid, group: group.number };
     let (mut places, mut consumers) = (HashMap::new(), Vec::new());
-    for (name, Consumer { number, seen, active }) in consumers::all(s, at, Read::Serializable).await? {
+    let add = |name: Bytes, Consumer { number, seen, active }| {
         size.add(name.len() as u64 + entry::ROW)?;
         places.insert(number, consumers.len());
         consumers.push(WholeConsumer { name, seen, active });
-    }
+        Ok(())
+    };
+    consumers::each(s, at, Read::Serializable, add).await?;
     let (mut pending, mut from) = (Vec::new(), Some(Id::MIN));
     while let Some(begin) = from {
         let page = pending::page(s, at, (begin, Id::MAX), (0, false)).await?;
@@ -93,7 +102,7 @@ impl Whole {
     /// What its record says, for rows under `oid`.
     pub(super) fn rep(&self, oid: Oid) -> StreamRep {
         let Whole { last, max_deleted, added, .. } = *self;
-        let first = self.entries.first().map_or(Id::MIN, |(id, _)| *id);
+        let first = self.entries.first().map_or(Id::MIN, |entry| entry.id);
         StreamRep { oid, len: self.entries.len() as u64, first, last, max_deleted, added, resets: 0 }
     }
 
@@ -103,8 +112,8 @@ impl Whole {
         (db, oid): (Prefix, Oid),
         fresh: &'a Fresh,
     ) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + 'a {
-        let entries = self.entries.iter().flat_map(move |(id, fields)| {
-            entry::rows_of(db, oid, *id, &entry::encode(fields)).map(|(row, bytes)| (row, bytes.into()))
+        let entries = self.entries.iter().flat_map(move |entry| {
+            entry::rows_of(db, oid, entry.id, &entry.raw).map(|(row, bytes)| (row, bytes.into()))
         });
         entries.chain(self.groups.iter().flat_map(move |group| group.rows((db, oid), fresh)))
     }

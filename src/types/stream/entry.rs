@@ -35,9 +35,14 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The names and values in turn.
-    pub(crate) fn fields(&self) -> Result<Vec<Bytes>> {
-        strings(&self.raw).map(|found| found.map(|string| self.raw.slice_ref(string))).collect()
+    /// An entry of names and values in turn.
+    pub(crate) fn new(id: Id, fields: &[Bytes]) -> Self {
+        Entry { id, raw: encode(fields) }
+    }
+
+    /// The names and values in turn, up to damage.
+    pub(crate) fn strings(&self) -> impl Iterator<Item = &[u8]> {
+        strings(&self.raw).map_while(Result::ok)
     }
 }
 
@@ -201,6 +206,15 @@ pub(crate) fn clear(s: &Scope<'_>, oid: Oid, id: Id, is_long: bool) -> Result<()
 
 /// Bytes of the fields of an entry, on an average of the first ones. 0 if there is none.
 pub(crate) async fn size(s: &Scope<'_>, rep: &StreamRep) -> Result<u64> {
+    average(s, rep, |raw| Ok(Held::decode(raw)?.len())).await
+}
+
+/// As [`size`], without the pieces of long entries.
+pub(super) async fn row_size(s: &Scope<'_>, rep: &StreamRep) -> Result<u64> {
+    average(s, rep, |raw| Ok(raw.len() as u64)).await
+}
+
+async fn average(s: &Scope<'_>, rep: &StreamRep, of: impl Fn(&Bytes) -> Result<u64>) -> Result<u64> {
     if rep.len == 0 {
         return Ok(0);
     }
@@ -208,7 +222,7 @@ pub(crate) async fn size(s: &Scope<'_>, rep: &StreamRep) -> Result<u64> {
     let page = s.tx.get_range(&begin, &end, SAMPLE, Read::Snapshot).await?;
     let mut bytes = 0_u64;
     for (_, raw) in &page.pairs {
-        bytes = bytes.saturating_add(Held::decode(raw)?.len());
+        bytes = bytes.saturating_add(of(raw)?);
     }
     Ok(bytes / (page.pairs.len() as u64).max(1))
 }
@@ -237,18 +251,16 @@ mod tests {
         fn fields_round_trip(lengths in proptest::collection::vec(0..300_usize, 0..9), long in 0..20_000_usize) {
             let of = |n: usize| Bytes::from(vec![n as u8; n]);
             let fields: Vec<Bytes> = lengths.into_iter().chain([long]).map(of).collect();
-            let entry = Entry { id: Id::MIN, raw: encode(&fields) };
+            let entry = Entry::new(Id::MIN, &fields);
             prop_assert_eq!(strings(&entry.raw).count(), fields.len());
-            prop_assert_eq!(entry.fields().unwrap(), fields);
+            prop_assert!(entry.strings().eq(fields.iter().map(|string| &string[..])));
         }
 
         #[test]
         fn any_bytes_decode_or_fail(raw in proptest::collection::vec(any::<u8>(), 0..40)) {
             let raw = Bytes::from(raw);
-            let found = Entry { id: Id::MIN, raw: raw.clone() }.fields();
-            if let Ok(fields) = found {
-                prop_assert!(fields.iter().map(Bytes::len).sum::<usize>() <= raw.len());
-            }
+            let entry = Entry { id: Id::MIN, raw: raw.clone() };
+            prop_assert!(entry.strings().map(<[u8]>::len).sum::<usize>() <= raw.len());
             _ = Held::parse(&raw);
         }
     }

@@ -169,6 +169,11 @@ pub(crate) async fn find_alive(s: &Scope<'_>, oid: Oid, name: &[u8]) -> Result<O
     Ok(Some(group))
 }
 
+/// A group, for reading ahead. A snapshot.
+pub(super) async fn ahead(s: &Scope<'_>, oid: Oid, name: &[u8]) -> Result<Option<Group>> {
+    read(s, oid, name, Read::Snapshot).await
+}
+
 async fn read(s: &Scope<'_>, oid: Oid, name: &[u8], read: Read) -> Result<Option<Group>> {
     if name.len() > MAX_NAME {
         return Ok(None);
@@ -177,25 +182,35 @@ async fn read(s: &Scope<'_>, oid: Oid, name: &[u8], read: Read) -> Result<Option
     raw.map(|raw| Group::of_row(&raw)).transpose()
 }
 
-/// All groups of a stream, by name.
-pub(crate) async fn all(s: &Scope<'_>, oid: Oid) -> Result<Vec<(Bytes, Group)>> {
+/// Passes all groups of a stream, by name, to `take`, whose error ends it: there may be more than memory holds.
+pub(crate) async fn each(
+    s: &Scope<'_>,
+    oid: Oid,
+    mut take: impl FnMut(Bytes, Group) -> Result<()>,
+) -> Result<()> {
     let (mut begin, end) = (s.db.group(oid, &[]), s.db.groups_end(oid));
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-    let mut groups = Vec::new();
     loop {
         let page = s.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
         for (row, raw) in &page.pairs {
             let Some(StreamRow::Group(name)) = s.db.decode_stream_row(row) else {
                 return Err(StoreError::Corrupt("a row of a group has an invalid key".into()).into());
             };
-            groups.push((name, Group::of_row(raw)?));
+            take(name, Group::of_row(raw)?)?;
         }
         match page.pairs.last() {
             Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(groups),
+            _ => return Ok(()),
         }
         consume_budget().await;
     }
+}
+
+/// Whether a stream has groups.
+pub(super) async fn exist(s: &Scope<'_>, oid: Oid) -> Result<bool> {
+    let opts = RangeOptions { limit: 1, ..RangeOptions::default() };
+    let page = s.tx.get_range(&s.db.group(oid, &[]), &s.db.groups_end(oid), opts, Read::Serializable).await?;
+    Ok(!page.pairs.is_empty())
 }
 
 /// Writes the row of a group.

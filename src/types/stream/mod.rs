@@ -5,6 +5,7 @@
 //! version through it. A stream may be empty: the key stays.
 
 pub(crate) mod add;
+mod ahead;
 mod audit;
 pub(crate) mod claim;
 pub(crate) mod consumers;
@@ -21,6 +22,7 @@ pub(crate) mod trim;
 pub(crate) mod whole;
 
 pub use crate::keyspace::keys::Id;
+pub(crate) use ahead::{Ahead, prefetch};
 pub use record::StreamRep;
 pub(crate) use record::put;
 
@@ -31,5 +33,5 @@ use trim::Trim;
 
 /// Whether a group of the stream refers to an entry that is added, and `trim` keeps that.
 pub(crate) async fn has_groups(s: &Scope<'_>, rep: &StreamRep, trim: &Trim) -> Result<bool> {
-    Ok(trim.policy == Policy::Acked && !groups::all(s, rep.oid).await?.is_empty())
+    Ok(trim.policy == Policy::Acked && groups::exist(s, rep.oid).await?)
 }

@@ -25,9 +25,11 @@ use std::collections::{BTreeMap, HashMap};
 use tokio::task::coop::consume_budget;
 
 /// The most entries of a group of which the times are compared.
-const LOOKED: usize = 1 << 19;
+pub(crate) const LOOKED: usize = 1 << 19;
 /// Bytes of a row.
 const ROW: usize = 8 + 8 + 8;
+/// About the bytes of a row with its key.
+const ENTRY: u64 = super::entry::ROW;
 
 /// A pending entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -354,8 +356,13 @@ fn count_in(raw: &[u8]) -> Result<u64> {
     n.ok_or_else(|| bad_count().into())
 }
 
-/// The numbers of pending entries of all consumers of a group that have had some, by their numbers.
-pub(crate) async fn counts(s: &Scope<'_>, at: Place) -> Result<HashMap<u64, u64>> {
+/// The numbers of pending entries of all consumers of a group that have had some, by their numbers. `weigh` is shown the
+/// bytes read so far, and may fail.
+pub(crate) async fn counts(
+    s: &Scope<'_>,
+    at: Place,
+    weigh: impl Fn(u64) -> Result<()>,
+) -> Result<HashMap<u64, u64>> {
     let mut begin = s.db.consumer_counts(at.oid, at.group);
     let end = prefix_end(&begin);
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
@@ -368,6 +375,7 @@ pub(crate) async fn counts(s: &Scope<'_>, at: Place) -> Result<HashMap<u64, u64>
             };
             counts.insert(consumer, count_in(raw)?);
         }
+        weigh((counts.len() as u64).saturating_mul(ENTRY))?;
         match page.pairs.last() {
             Some((row, _)) if page.more => begin = key_after(row),
             _ => return Ok(counts),

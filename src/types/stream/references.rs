@@ -8,6 +8,7 @@ use super::{StreamRep, entry};
 use crate::error::Result;
 use crate::keyspace::keys::{Id, Oid};
 use crate::keyspace::{Scope, reads};
+use bytes::Bytes;
 use std::collections::HashSet;
 use tokio::task::coop::consume_budget;
 
@@ -35,13 +36,17 @@ pub(crate) struct References {
 }
 
 impl References {
-    /// The groups, read serializably.
-    pub(crate) async fn load(s: &Scope<'_>, oid: Oid) -> Result<Self> {
-        let groups = groups::all(s, oid).await?.into_iter().map(|(_, group)| {
+    /// The groups, read serializably. `weigh` is shown the bytes of their rows read so far, and may fail.
+    pub(crate) async fn load(s: &Scope<'_>, oid: Oid, weigh: impl Fn(u64) -> Result<()>) -> Result<Self> {
+        let (mut groups, mut bytes) = (Vec::new(), 0);
+        let add = |name: Bytes, group: Group| {
+            bytes += name.len() as u64 + entry::ROW;
             let at = Place { oid, group: group.number };
-            (at, group, Ledger::new(at))
-        });
-        Ok(References { groups: groups.collect() })
+            groups.push((at, group, Ledger::new(at)));
+            weigh(bytes)
+        };
+        groups::each(s, oid, add).await?;
+        Ok(References { groups })
     }
 
     /// Bytes of the rows that tell of `n` entries what refers to them, theirs included.

@@ -22,6 +22,9 @@ const FEW: u64 = 128;
 /// Ids that are too many for a lane, and how many entries each may have for a walk to be faster than a search.
 const MANY: usize = 16 << 10;
 const SPARSE: u64 = 16;
+/// Bytes of entries that a walk may pass in any case, and those that it passes in the time of a search.
+const PASSED_AT_ONCE: u64 = 64 << 20;
+const SEARCH: u64 = 16 << 10;
 /// Entries that ACKED leaves before it gives up.
 const PASSED: u64 = 1 << 18;
 /// Rows that one read passes.
@@ -91,7 +94,7 @@ pub(crate) async fn trim(
     match trim.policy {
         Policy::Keep => remove_first(s, rep, n, &weigh).await?,
         Policy::Delete => {
-            let mut references = References::load(s, rep.oid).await?;
+            let mut references = References::load(s, rep.oid, &weigh).await?;
             weigh(references.bytes(n))?;
             let left = rep.len - n;
             let last = match left < n {
@@ -125,7 +128,7 @@ async fn whole(s: &Scope<'_>, rep: &StreamRep, nodes: &Nodes, (n, policy): (u64,
     Ok(if is_exact { n.min(most) } else { whole(n.min(most)) })
 }
 
-/// The number of entries before an id, which are counted from both ends at once.
+/// The number of entries before an id.
 async fn before(s: &Scope<'_>, rep: &StreamRep, id: Id, weigh: impl Fn(u64) -> Result<()>) -> Result<u64> {
     if rep.len == 0 || id <= rep.first {
         return Ok(0);
@@ -133,20 +136,39 @@ async fn before(s: &Scope<'_>, rep: &StreamRep, id: Id, weigh: impl Fn(u64) -> R
     if id > rep.last {
         return Ok(rep.len);
     }
-    let mut sides = [
-        Count::new(s.db.entry(rep.oid, rep.first), s.db.entry(rep.oid, id)),
-        Count::new(s.db.entry(rep.oid, id), key_after(&s.db.entry(rep.oid, rep.last))),
-    ];
+    let (ahead, behind) = halves(s, rep, id);
+    count_rows(s, rep, (ahead, Some(behind)), u64::MAX, weigh).await
+}
+
+/// The rows of the entries before an id, and those of the others.
+fn halves(s: &Scope<'_>, rep: &StreamRep, id: Id) -> (Count, Count) {
+    let [first, id, last] = [rep.first, id, rep.last].map(|id| s.db.entry(rep.oid, id));
+    (Count::new(first, id.clone()), Count::new(id, key_after(&last)))
+}
+
+/// The number of some rows, up to `most`; `others`: all other rows of entries, which are counted at the same time, because their
+/// number tells it as well. `weigh` is shown the bytes read so far.
+async fn count_rows(
+    s: &Scope<'_>,
+    rep: &StreamRep,
+    (mut rows, mut others): (Count, Option<Count>),
+    most: u64,
+    weigh: impl Fn(u64) -> Result<()>,
+) -> Result<u64> {
     loop {
-        for side in &mut sides {
-            side.go_on(s, u64::MAX).await?;
+        rows.go_on(s, most).await?;
+        if rows.is_over || rows.n >= most {
+            return Ok(rows.n);
         }
-        let [ahead, behind] = &sides;
-        match () {
-            () if ahead.is_over => return Ok(ahead.n),
-            () if behind.is_over => return Ok(rep.len.saturating_sub(behind.n)),
-            () => weigh((ahead.n + behind.n).saturating_mul(entry::ROW))?,
+        let mut passed = rows.n;
+        if let Some(others) = &mut others {
+            others.go_on(s, u64::MAX).await?;
+            if others.is_over {
+                return Ok(rep.len.saturating_sub(others.n).min(most));
+            }
+            passed += others.n;
         }
+        weigh(passed.saturating_mul(entry::ROW))?;
     }
 }
 
@@ -207,17 +229,27 @@ async fn nth(s: &Scope<'_>, rep: &StreamRep, nth: u64, reverse: bool) -> Result<
 pub(crate) async fn count(
     s: &Scope<'_>,
     rep: &StreamRep,
-    span: range::Span,
+    (from, to): range::Span,
     most: u64,
     weigh: impl Fn(u64) -> Result<()>,
 ) -> Result<u64> {
-    let Some((begin, end)) = range::rows(s, rep, span) else { return Ok(0) };
-    let mut count = Count::new(begin, end);
-    while !count.is_over && count.n < most {
-        count.go_on(s, most).await?;
-        weigh(count.n.saturating_mul(entry::ROW))?;
-    }
-    Ok(count.n)
+    let Some((begin, end)) = range::rows(s, rep, (from, to)) else { return Ok(0) };
+    let (rows, others) = match () {
+        () if from <= rep.first && to >= rep.last => return Ok(rep.len.min(most)),
+        () if to >= rep.last => {
+            let (ahead, behind) = halves(s, rep, from);
+            (behind, Some(ahead))
+        }
+        () if from <= rep.first => match to.next() {
+            Some(next) => {
+                let (ahead, behind) = halves(s, rep, next);
+                (ahead, Some(behind))
+            }
+            None => return Ok(rep.len.min(most)),
+        },
+        () => (Count::new(begin, end), None),
+    };
+    count_rows(s, rep, (rows, others), most, weigh).await
 }
 
 /// The first `n` entries.
@@ -273,7 +305,7 @@ async fn remove_acked(
     (trim, n): (&Trim, u64),
     weigh: impl Fn(u64) -> Result<()>,
 ) -> Result<u64> {
-    let references = References::load(s, rep.oid).await?;
+    let references = References::load(s, rep.oid, &weigh).await?;
     let (old, mut walk) = (*rep, Walk::new(s, rep, (Id::MIN, Id::MAX), false));
     let (mut gone, mut seen, mut limit) = (Vec::new(), 0, FEW as usize);
     'all: while let Some(page) = walk.next(s, limit).await? {
@@ -360,11 +392,22 @@ async fn begin_again(s: &Scope<'_>, rep: &mut StreamRep, has_gone: bool) -> Resu
     Ok(())
 }
 
+/// Whether a walk through `len` entries of about `size` bytes finds `n` of them faster than a search for each: it reads
+/// the fields of all.
+fn is_walk_faster(n: u64, len: u64, size: u64) -> bool {
+    let each = size.saturating_add(entry::ROW);
+    let passed = len.saturating_mul(each);
+    let searched = n.saturating_mul(each.saturating_add(SEARCH));
+    n > len / SPARSE && passed <= searched.max(PASSED_AT_ONCE)
+}
+
 /// Removes the entries of some ids. Returns which of the ids had one.
 pub(crate) async fn delete(s: &Scope<'_>, slot: &mut Slot, ids: &[Id]) -> Result<Vec<bool>> {
     let Some(old) = slot.stream()?.copied() else { return Ok(vec![false; ids.len()]) };
     let mut rep = old;
-    let gone = match ids.len() > MANY && ids.len() as u64 > old.len / SPARSE {
+    let walks =
+        ids.len() > MANY && is_walk_faster(ids.len() as u64, old.len, entry::row_size(s, &old).await?);
+    let gone = match walks {
         true => {
             let mut gone: HashSet<Id> = sweep(s, &old, ids).await?.into_iter().collect();
             ids.iter().map(|id| gone.remove(id)).collect()
@@ -405,5 +448,73 @@ async fn pick(s: &Scope<'_>, rep: &StreamRep, ids: &[Id]) -> Result<Vec<bool>> {
 pub(crate) fn removed(s: &Scope<'_>, event: &'static str, key: &Bytes, n: u64) {
     if n > 0 {
         s.notify(crate::config::Events::STREAM, event, key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::Unit;
+    use crate::exec::fixtures::{World, unit};
+    use crate::store::Read;
+    use crate::types::object;
+    use std::cell::Cell;
+
+    #[test]
+    fn many_ids_are_searched_where_a_walk_would_read_more() {
+        for (n, len, size, walks) in [
+            (20_000, 300_000, 10, true),
+            (20_000, 400_000, 10, false),
+            (20_000, 300_000, 10_000, false),
+            (200_000, 300_000, 10_000, true),
+            (20_000, 20_000, 16_000, true),
+            (20_000, 6_000, 10_000, true),
+        ] {
+            assert_eq!(is_walk_faster(n, len, size), walks, "{n} of {len} of {size} bytes");
+        }
+    }
+
+    /// Hazard: a reply that begins near an end of a stream counts all of it before.
+    #[tokio::test]
+    async fn spans_are_counted_from_the_nearer_end() {
+        const MANY: u64 = 20_000;
+        let w = World::new().await;
+        for from in (1..=MANY).step_by(1000) {
+            let lines: Vec<String> = (from..from + 1000).map(|n| format!("xadd k {n}-0 a b")).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            w.exec.run(Unit { exec: true, ..unit(&lines) }).await;
+        }
+        let tx = w.server.store.begin();
+        let s = w.server.space.scope(&tx, w.db);
+        let slot = object::open(&s, &Bytes::from_static(b"k"), Read::Snapshot).await.unwrap();
+        let rep = *slot.stream().unwrap().unwrap();
+        assert_eq!(rep.len, MANY);
+        let page = PAGE.limit as u64;
+        let id = |n: u64| Id::new(n, 0);
+        for (from, to, most, is_near) in [
+            (id(5), Id::MAX, u64::MAX, true),
+            (id(5), Id::MAX, 15_000, true),
+            (id(MANY - 5), Id::MAX, u64::MAX, true),
+            (Id::MIN, id(5), u64::MAX, true),
+            (Id::MIN, id(MANY - 5), u64::MAX, true),
+            (Id::MIN, id(MANY - 1), 3, true),
+            (Id::MIN, Id::MAX, u64::MAX, true),
+            (id(10_000), Id::MAX, u64::MAX, false),
+            (id(10_000), Id::MAX, 9_000, false),
+            (Id::MIN, id(10_000), u64::MAX, false),
+            (id(5), id(MANY - 5), u64::MAX, false),
+            (id(MANY), Id::MAX, u64::MAX, true),
+            (id(MANY + 1), Id::MAX, u64::MAX, true),
+        ] {
+            let seen = Cell::new(0);
+            let weigh = |bytes| {
+                seen.set(bytes);
+                Ok(())
+            };
+            let n = count(&s, &rep, (from, to), most, weigh).await.unwrap();
+            let wanted = (from.ms.max(1)..=to.ms.min(MANY)).count() as u64;
+            assert_eq!(n, wanted.min(most), "{from} {to}");
+            assert_eq!(seen.get() <= 2 * page * entry::ROW, is_near, "{from} {to}");
+        }
     }
 }
