@@ -28,6 +28,7 @@ mod second;
 #[path = "../sets_world/mod.rs"]
 mod sets_world;
 mod small;
+mod small_streams;
 mod stream_breaches;
 #[path = "../support/mod.rs"]
 mod support;

@@ -150,6 +150,11 @@ fn streams() -> Vec<(&'static str, Plan)> {
         ("a group is read without a conflict: two consumers get an entry", plan(Arc::new(NoGroupConflict))),
         ("what is pending is read without a conflict", plan(Arc::new(NoPendingConflict))),
         ("a stream is read without a conflict", plan(Arc::new(NoReadConflict))),
+        (
+            "entries are delivered that are deleted, and not those that are added",
+            plan(Arc::new(NoEntryConflict)),
+        ),
+        ("the stream of a group goes unseen", plan(Arc::new(NoLifeConflict))),
     ]
 }
 

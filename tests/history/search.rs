@@ -124,9 +124,9 @@ pub fn touched(events: &[Event]) -> Vec<Vec<&str>> {
     keys.collect()
 }
 
-/// If nothing expires, time does not matter.
+/// If nothing expires and nothing tells how long entries have been pending, time does not matter.
 fn at_one_time(mut part: Vec<Event>) -> Vec<Event> {
-    if !part.iter().any(|e| e.op.expires()) {
+    if !part.iter().any(|e| e.op.tells_time()) {
         part.iter_mut().for_each(|e| e.clocks = *e.clocks.start()..=*e.clocks.start());
     }
     part

@@ -106,8 +106,9 @@ impl World {
         let mut rng = Rng::new(seed ^ 0x7171);
         while !stop.load(SeqCst) {
             tokio::time::sleep(Duration::from_micros(1500 + rng.below(3000) as u64)).await;
-            if self.plan.groups.iter().any(|group| matches!(group, Group::Expiring | Group::WatchedExpiring))
-            {
+            let tells_time =
+                |group: &Group| matches!(group, Group::Expiring | Group::WatchedExpiring | Group::Streams);
+            if self.plan.groups.iter().any(tells_time) {
                 let by = Duration::from_millis(1 + rng.below(6) as u64);
                 self.cluster.members[0].server.env.clock.advance(by);
                 let (n, key) =

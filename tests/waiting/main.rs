@@ -3,108 +3,38 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod claims;
 mod many;
 mod order;
 mod ranked;
+mod scene;
 mod streams;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use scene::{A_WHILE, Appearing, Taken, answer, begin, bulk, bulks, id, nil, server, text, wait_for_blocked};
 use std::time::{Duration, Instant};
 use support::resp::{Client, Value, request};
 use support::rng::Rng;
-use support::server::{Server, tern};
-
-/// How long to watch a client that must not be answered.
-const A_WHILE: Duration = Duration::from_millis(60);
-
-fn server() -> Server {
-    tern(&["--appendfsync", "no"])
-}
-
-fn bulk(text: &str) -> Value {
-    Value::Bulk(text.as_bytes().to_vec())
-}
-
-fn bulks(texts: &[&str]) -> Value {
-    Value::Array(texts.iter().map(|text| bulk(text)).collect())
-}
-
-fn text(value: &Value) -> String {
-    String::from_utf8_lossy(value.bytes().unwrap_or_else(|| panic!("not a string: {value:?}"))).into_owned()
-}
-
-fn nil() -> Value {
-    Value::Nil(b'*')
-}
-
-/// Waits until so many clients wait.
-fn wait_for_blocked(admin: &mut Client, want: usize) {
-    let since = Instant::now();
-    let line = format!("blocked_clients:{want}\r\n");
-    while !text(&admin.line("INFO clients")).contains(&line) {
-        assert!(since.elapsed() < Duration::from_secs(20), "{}", text(&admin.line("INFO clients")));
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Sends a line whose reply is not there yet.
-fn begin(client: &mut Client, line: &str) {
-    client.send_raw(format!("{line}\r\n").as_bytes()).unwrap();
-}
-
-fn answer(client: &mut Client) -> Value {
-    client.read().unwrap().value
-}
-
-fn id(client: &mut Client) -> i64 {
-    client.line("CLIENT ID").int().unwrap()
-}
+use support::server::tern;
 
 /// Whatever makes a list appear wakes who waits for it.
 #[test]
 fn every_change_that_makes_a_list_wakes() {
-    let tern = server();
-    let (mut admin, mut waiter) = (tern.client(), tern.client());
-    let payload = {
-        admin.line("RPUSH other a b");
-        let dumped = admin.line("DUMP other");
-        dumped.bytes().unwrap().to_vec()
-    };
-    for lines in [
-        &["RPUSH k a b"][..],
-        &["LPUSH k b a"],
-        &["MULTI", "SET k x", "DEL k", "RPUSH k a b", "EXEC"],
-        &["COPY other k"],
-        &["RENAME other k"],
-        &["SORT other BY nosort STORE k"],
-        &["SELECT 1", "RPUSH k a b", "MOVE k 0", "SELECT 0"],
-        &["SELECT 1", "RPUSH k a b", "SWAPDB 0 1", "SELECT 0"],
-        &["SET k x", "RENAME other k"],
-        &["SADD k x", "SPOP k", "HSET k a b", "HDEL k a", "LPUSHX k x", "RPUSH k a b"],
-        &["FLUSHDB", "RPUSH k a b"],
-        &["FLUSHALL", "LMOVE k k LEFT RIGHT", "RPUSH k a b"],
-        &["RPUSH x a b", "LMOVE x k RIGHT LEFT", "LMOVE x k LEFT LEFT"],
-        &["RESTORE"],
-    ] {
+    let mut list = Appearing::new(&["RPUSH other a b"]);
+    let mut ways = Appearing::ways("RPUSH k a b");
+    ways.extend([
+        vec!["LPUSH k b a"],
+        vec!["SORT other BY nosort STORE k"],
+        vec!["SADD k x", "SPOP k", "HSET k a b", "HDEL k a", "LPUSHX k x", "RPUSH k a b"],
+        vec!["FLUSHALL", "LMOVE k k LEFT RIGHT", "RPUSH k a b"],
+        vec!["RPUSH x a b", "LMOVE x k RIGHT LEFT", "LMOVE x k LEFT LEFT"],
+    ]);
+    for lines in &ways {
         for command in
             ["BLPOP k 0", "BLMPOP 0 2 none k LEFT", "BRPOP none k none 0", "BLMOVE k to LEFT LEFT 0"]
         {
-            admin.line("FLUSHALL");
-            admin.line("RPUSH other a b");
-            begin(&mut waiter, command);
-            wait_for_blocked(&mut admin, 1);
-            for line in lines {
-                let reply = match *line {
-                    "RESTORE" => admin.run(&[&b"RESTORE"[..], b"k", b"0", &payload]).value,
-                    line => admin.line(line),
-                };
-                assert!(!reply.is_error(), "{line}: {reply:?}");
-            }
-            let (got, shown) = (answer(&mut waiter), format!("{command} {lines:?}"));
+            let (got, shown) = (list.woken(command, lines), format!("{command} {lines:?}"));
             let one = lines.contains(&"LMOVE x k LEFT LEFT");
             match command {
                 _ if one => {}
@@ -115,11 +45,9 @@ fn every_change_that_makes_a_list_wakes() {
                 "BRPOP none k none 0" => assert_eq!(got, bulks(&["k", "b"]), "{shown}"),
                 _ => assert_eq!(got, bulk("a"), "{shown}"),
             }
-            wait_for_blocked(&mut admin, 0);
-            assert_eq!(admin.line("LLEN k"), Value::Int(1), "{shown}");
+            assert_eq!(list.admin.line("LLEN k"), Value::Int(1), "{shown}");
         }
     }
-    assert!(text(&admin.line("INFO clients")).contains("total_blocking_keys:0\r\n"));
 }
 
 #[test]
@@ -493,18 +421,6 @@ fn a_user_who_loses_the_right_gets_nothing() {
 /// Elements that each producer pushes.
 const EACH: usize = 1500;
 
-/// What consumers have taken, and how many elements are left.
-struct Taken {
-    seen: Mutex<BTreeSet<String>>,
-    left: AtomicUsize,
-}
-
-impl Taken {
-    fn is_over(&self) -> bool {
-        self.left.load(SeqCst) == 0
-    }
-}
-
 fn produce(mut client: Client, n: u64, mut rng: Rng) {
     for element in 0..EACH {
         let line = match rng.below(3) {
@@ -540,11 +456,7 @@ fn consume(mut client: Client, taken: &Taken, mut rng: Rng) {
             },
             other => panic!("{line}: {other:?}"),
         };
-        let mut seen = taken.seen.lock().unwrap();
-        for element in elements {
-            assert!(seen.insert(element.clone()), "{element} twice");
-            taken.left.fetch_sub(1, SeqCst);
-        }
+        elements.into_iter().for_each(|element| taken.take(element));
     }
 }
 
@@ -552,35 +464,29 @@ fn consume(mut client: Client, taken: &Taken, mut rng: Rng) {
 #[test]
 fn each_element_is_handed_out_once() {
     let (tern, seed) = (server(), Rng::any_seed());
-    let taken = Taken { seen: Mutex::default(), left: AtomicUsize::new(3 * EACH) };
+    let taken = Taken::of(3 * EACH);
     support::say(&format!("waiting: TERN_SEED={seed}"));
     std::thread::scope(|scope| {
         for n in 0..3 {
-            let (client, rng) = (tern.client(), Rng::new(seed + n));
-            scope.spawn(move || produce(client, n, rng));
+            let (client, taken, rng) = (tern.client(), &taken, Rng::new(seed + n));
+            scope.spawn(move || taken.part(|| produce(client, n, rng)));
         }
         for n in 0..8 {
             let (client, taken, rng) = (tern.client(), &taken, Rng::new(seed + 100 + n));
-            scope.spawn(move || consume(client, taken, rng));
+            scope.spawn(move || taken.part(|| consume(client, taken, rng)));
         }
         scope.spawn(|| {
-            while !taken.is_over() {
-                let mut client = tern.client();
-                client.send_raw(b"BLPOP none q9 0\r\n").unwrap();
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            taken.part(|| {
+                while !taken.is_over() {
+                    let mut client = tern.client();
+                    client.send_raw(b"BLPOP none q9 0\r\n").unwrap();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
         });
-        let since = Instant::now();
-        while !taken.is_over() {
-            if since.elapsed() > Duration::from_secs(120) {
-                // Ends the others, too.
-                panic!("{} elements are left", taken.left.swap(0, SeqCst));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
     });
+    taken.assert_all();
     let mut admin = tern.client();
     assert_eq!(admin.line("EXISTS q0 q1 q2 taken"), Value::Int(0));
-    assert_eq!(taken.seen.into_inner().unwrap().len(), 3 * EACH);
     wait_for_blocked(&mut admin, 0);
 }

@@ -1,9 +1,9 @@
 //! Many clients wait: what they cost, and what serving them costs.
 
+use super::scene::{answer, begin, bulks, id, server, text, wait_for_blocked};
 use super::support::pace::pace;
 use super::support::server::tern;
 use super::support::{self, resp::Client, resp::Value};
-use super::{answer, begin, bulks, id, server, text, wait_for_blocked};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 

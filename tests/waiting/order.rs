@@ -1,8 +1,8 @@
 //! Who gets what, and who is told so.
 
+use super::scene::{A_WHILE, answer, begin, bulk, bulks, id, nil, server, text, wait_for_blocked};
 use super::support::resp::Value;
 use super::support::server::tern;
-use super::{A_WHILE, answer, begin, bulk, bulks, id, nil, server, text, wait_for_blocked};
 use std::time::Duration;
 
 /// Hazard: CLIENT UNBLOCK says that it has ended the waiting of a client that gets an element, or leaves one waiting

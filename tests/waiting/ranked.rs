@@ -1,13 +1,12 @@
 //! Hazard: a client that waits for a sorted set is not woken, or is in the way of one that waits for a list under the
 //! same name; or a member is lost or handed out twice.
 
+use super::scene::{
+    A_WHILE, Appearing, Taken, answer, begin, bulk, bulks, nil, server, text, wait_for_blocked,
+};
 use super::support::resp::{Client, Value};
 use super::support::rng::Rng;
 use super::support::server::tern;
-use super::{A_WHILE, answer, begin, bulk, bulks, nil, server, text, wait_for_blocked};
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 fn scored(texts: &[&str]) -> Value {
     Value::Array(vec![bulk("k"), Value::Array(vec![bulks(texts)])])
@@ -16,25 +15,17 @@ fn scored(texts: &[&str]) -> Value {
 /// Whatever makes a sorted set appear wakes who waits for it.
 #[test]
 fn every_change_that_makes_a_sorted_set_wakes() {
-    let tern = server();
-    let (mut admin, mut waiter) = (tern.client(), tern.client());
-    admin.line("ZADD other 1 a 2 b");
-    let payload = admin.line("DUMP other").bytes().unwrap().to_vec();
-    for lines in [
-        &["ZADD k 1 a 2 b"][..],
-        &["MULTI", "ZINCRBY k 2 b", "ZINCRBY k 1 a", "EXEC"],
-        &["MULTI", "RPUSH k x", "DEL k", "ZADD k 1 a 2 b", "EXEC"],
-        &["COPY other k"],
-        &["RENAME other k"],
-        &["ZUNIONSTORE k 1 other"],
-        &["ZRANGESTORE k other 0 -1"],
-        &["SELECT 1", "ZADD k 1 a 2 b", "MOVE k 0", "SELECT 0"],
-        &["SELECT 1", "ZADD k 1 a 2 b", "SWAPDB 0 1", "SELECT 0"],
-        &["RPUSH k x", "RENAME other k"],
-        &["RPUSH k x", "LPOP k", "ZADD k XX 1 a", "ZREM k a", "MULTI", "ZADD k 2 b 1 a", "EXEC"],
-        &["FLUSHALL", "ZADD k 1 a 2 b"],
-        &["RESTORE"],
-    ] {
+    let mut set = Appearing::new(&["ZADD other 1 a 2 b"]);
+    let mut ways = Appearing::ways("ZADD k 1 a 2 b");
+    ways.extend([
+        vec!["MULTI", "ZINCRBY k 2 b", "ZINCRBY k 1 a", "EXEC"],
+        vec!["MULTI", "RPUSH k x", "DEL k", "ZADD k 1 a 2 b", "EXEC"],
+        vec!["ZUNIONSTORE k 1 other"],
+        vec!["ZRANGESTORE k other 0 -1"],
+        vec!["RPUSH k x", "RENAME other k"],
+        vec!["RPUSH k x", "LPOP k", "ZADD k XX 1 a", "ZREM k a", "MULTI", "ZADD k 2 b 1 a", "EXEC"],
+    ]);
+    for lines in &ways {
         for (command, wanted, left) in [
             ("BZPOPMIN k 0", bulks(&["k", "a", "1"]), 1),
             ("BZPOPMAX none k none 0", bulks(&["k", "b", "2"]), 1),
@@ -45,23 +36,10 @@ fn every_change_that_makes_a_sorted_set_wakes() {
                 0,
             ),
         ] {
-            admin.line("FLUSHALL");
-            admin.line("ZADD other 1 a 2 b");
-            begin(&mut waiter, command);
-            wait_for_blocked(&mut admin, 1);
-            for line in lines {
-                let reply = match *line {
-                    "RESTORE" => admin.run(&[&b"RESTORE"[..], b"k", b"0", &payload]).value,
-                    line => admin.line(line),
-                };
-                assert!(!reply.is_error(), "{line}: {reply:?}");
-            }
-            assert_eq!(answer(&mut waiter), wanted, "{command} {lines:?}");
-            wait_for_blocked(&mut admin, 0);
-            assert_eq!(admin.line("ZCARD k"), Value::Int(left), "{command} {lines:?}");
+            assert_eq!(set.woken(command, lines), wanted, "{command} {lines:?}");
+            assert_eq!(set.admin.line("ZCARD k"), Value::Int(left), "{command} {lines:?}");
         }
     }
-    assert!(text(&admin.line("INFO clients")).contains("total_blocking_keys:0\r\n"));
 }
 
 /// Clients that wait for a list and for a sorted set under one name, in any order.
@@ -145,46 +123,45 @@ const EACH: usize = 400;
 #[test]
 fn every_member_is_handed_out_once() {
     let tern = tern(&["--appendfsync", "no", "--lanes", "4"]);
-    let (taken, got) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
-    let seed = Rng::any_seed();
+    let (taken, seed) = (Taken::of(3 * EACH), Rng::any_seed());
+    super::support::say(&format!("waiting: TERN_SEED={seed}"));
     std::thread::scope(|scope| {
         for n in 0..6 {
-            let (tern, taken, got) = (&tern, &taken, &got);
-            scope.spawn(move || {
-                let (mut client, mut rng) = (tern.client(), Rng::new(seed + n));
-                while got.load(SeqCst) < 3 * EACH {
-                    let line = match rng.below(4) {
-                        0 => "BZPOPMIN z0 z1 0.05".to_owned(),
-                        1 => "BZPOPMAX z1 0.05".to_owned(),
-                        2 => "BZPOPMIN z0 0.05".to_owned(),
-                        _ => format!("BZMPOP 0.05 2 z1 z0 MAX COUNT {}", 1 + rng.below(4)),
-                    };
-                    let reply = client.line(&line);
-                    let Some(items) = reply.items() else {
-                        assert_eq!(reply, nil(), "{line}");
-                        continue;
-                    };
-                    let members: Vec<String> = match items[1].items() {
-                        Some(pairs) => pairs.iter().map(|pair| text(&pair.items().unwrap()[0])).collect(),
-                        None => vec![text(&items[1])],
-                    };
-                    for member in members {
-                        assert!(taken.lock().unwrap().insert(member.clone()), "seed {seed}: {member} twice");
-                        got.fetch_add(1, SeqCst);
-                    }
-                }
-            });
+            let (client, taken, rng) = (tern.client(), &taken, Rng::new(seed + n));
+            scope.spawn(move || taken.part(|| pop(client, taken, rng)));
         }
         for n in 0..3 {
-            let tern = &tern;
+            let (mut client, taken, mut rng) = (tern.client(), &taken, Rng::new(seed + 100 + n));
             scope.spawn(move || {
-                let (mut client, mut rng) = (tern.client(), Rng::new(seed + 100 + n));
-                for member in 0..EACH {
-                    client.line(&format!("ZADD z{} {} {n}.{member}", rng.below(2), rng.below(9)));
-                }
+                taken.part(|| {
+                    for member in 0..EACH {
+                        let line = format!("ZADD z{} {} {n}.{member}", rng.below(2), rng.below(9));
+                        assert!(!client.line(&line).is_error());
+                    }
+                });
             });
         }
     });
-    assert_eq!(taken.lock().unwrap().len(), 3 * EACH, "seed {seed}");
+    taken.assert_all();
     assert_eq!(tern.client().line("EXISTS z0 z1"), Value::Int(0));
+}
+
+fn pop(mut client: Client, taken: &Taken, mut rng: Rng) {
+    while !taken.is_over() {
+        let line = match rng.below(4) {
+            0 => "BZPOPMIN z0 z1 0.05".to_owned(),
+            1 => "BZPOPMAX z1 0.05".to_owned(),
+            2 => "BZPOPMIN z0 0.05".to_owned(),
+            _ => format!("BZMPOP 0.05 2 z1 z0 MAX COUNT {}", 1 + rng.below(4)),
+        };
+        let reply = client.line(&line);
+        let Some(items) = reply.items() else {
+            assert_eq!(reply, nil(), "{line}");
+            continue;
+        };
+        match items[1].items() {
+            Some(pairs) => pairs.iter().for_each(|pair| taken.take(text(&pair.items().unwrap()[0]))),
+            None => taken.take(text(&items[1])),
+        }
+    }
 }

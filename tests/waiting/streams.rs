@@ -1,13 +1,12 @@
 //! Hazard: a client that waits for entries is not woken, misses one, or waits for ever on a group that is gone; or two
 //! consumers of a group get the same entry.
 
+use super::scene::{
+    A_WHILE, Appearing, Taken, answer, begin, bulk, bulks, nil, server, text, wait_for_blocked,
+};
 use super::support::resp::{Client, Value};
 use super::support::rng::Rng;
 use super::support::server::tern;
-use super::{A_WHILE, answer, begin, bulk, bulks, nil, server, text, wait_for_blocked};
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// One entry of one key, as XREAD replies.
 fn one(key: &str, id: &str, fields: &[&str]) -> Value {
@@ -18,43 +17,16 @@ fn one(key: &str, id: &str, fields: &[&str]) -> Value {
 /// Whatever makes a stream with an entry appear wakes who waits for it.
 #[test]
 fn every_change_that_makes_an_entry_wakes() {
-    let tern = server();
-    let (mut admin, mut waiter) = (tern.client(), tern.client());
-    admin.line("XADD other 5-1 f v");
-    admin.line("XGROUP CREATE other g 0");
-    let payload = admin.line("DUMP other").bytes().unwrap().to_vec();
-    for lines in [
-        &["XADD k 5-1 f v"][..],
-        &["MULTI", "SET k x", "DEL k", "XADD k 5-1 f v", "EXEC"],
-        &["XADD k 3-1 a b", "XDEL k 3-1", "XADD k 5-1 f v"],
-        &["COPY other k"],
-        &["RENAME other k"],
-        &["SELECT 1", "XADD k 5-1 f v", "MOVE k 0", "SELECT 0"],
-        &["SELECT 1", "XADD k 5-1 f v", "SWAPDB 0 1", "SELECT 0"],
-        &["SET k x", "RENAME other k"],
-        &["FLUSHALL", "XADD k 5-1 f v"],
-        &["RESTORE"],
-    ] {
+    let mut stream = Appearing::new(&["XADD other 5-1 f v", "XGROUP CREATE other g 0"]);
+    let mut ways = Appearing::ways("XADD k 5-1 f v");
+    ways.push(vec!["XADD k 3-1 a b", "XDEL k 3-1", "XADD k 5-1 f v"]);
+    for lines in &ways {
         for command in ["XREAD BLOCK 0 STREAMS k 4", "XREAD COUNT 1 BLOCK 0 STREAMS none k none 0 3-5 $"] {
-            admin.line("FLUSHALL");
-            for line in ["XADD other 5-1 f v", "XGROUP CREATE other g 0"] {
-                admin.line(line);
-            }
-            begin(&mut waiter, command);
-            wait_for_blocked(&mut admin, 1);
-            for line in lines {
-                let reply = match *line {
-                    "RESTORE" => admin.run(&[&b"RESTORE"[..], b"k", b"0", &payload]).value,
-                    line => admin.line(line),
-                };
-                assert!(!reply.is_error(), "{line}: {reply:?}");
-            }
-            assert_eq!(answer(&mut waiter), one("k", "5-1", &["f", "v"]), "{command} {lines:?}");
-            wait_for_blocked(&mut admin, 0);
-            assert_eq!(admin.line("XLEN k"), Value::Int(1));
+            let got = stream.woken(command, lines);
+            assert_eq!(got, one("k", "5-1", &["f", "v"]), "{command} {lines:?}");
+            assert_eq!(stream.admin.line("XLEN k"), Value::Int(1));
         }
     }
-    assert!(text(&admin.line("INFO clients")).contains("total_blocking_keys:0\r\n"));
 }
 
 #[test]
@@ -226,52 +198,54 @@ fn every_entry_is_delivered_once_and_read_by_all() {
     for key in ["s0", "s1"] {
         admin.line(&format!("XGROUP CREATE {key} g 0 MKSTREAM"));
     }
-    let (taken, got) = (Mutex::new(BTreeSet::new()), AtomicUsize::new(0));
-    let seed = Rng::any_seed();
+    let (taken, seed) = (Taken::of(3 * EACH), Rng::any_seed());
+    super::support::say(&format!("waiting: TERN_SEED={seed}"));
     std::thread::scope(|scope| {
         for n in 0..4 {
-            let (tern, taken, got) = (&tern, &taken, &got);
-            scope.spawn(move || {
-                let (mut client, mut rng) = (tern.client(), Rng::new(seed + n));
-                while got.load(SeqCst) < 3 * EACH {
-                    let count = 1 + rng.below(4);
-                    let keys = ["s0 s1 > >", "s1 >", "s0 >"][rng.below(3)];
-                    let line = format!("XREADGROUP GROUP g c{n} COUNT {count} BLOCK 50 STREAMS {keys}");
-                    for (key, id) in ids(&client.line(&line)) {
-                        assert!(taken.lock().unwrap().insert((key, id)), "seed {seed}: twice");
-                        got.fetch_add(1, SeqCst);
-                    }
-                }
-            });
+            let (client, taken, rng) = (tern.client(), &taken, Rng::new(seed + n));
+            scope.spawn(move || taken.part(|| consume(client, taken, (n, rng))));
         }
         for key in ["s0", "s1"] {
-            let (tern, got) = (&tern, &got);
-            scope.spawn(move || {
-                let (mut client, mut last, mut seen) = (tern.client(), "0-0".to_owned(), 0);
-                let mut over = false;
-                loop {
-                    let read = ids(&client.line(&format!("XREAD COUNT 7 BLOCK 50 STREAMS {key} {last}")));
-                    if read.is_empty() && over {
-                        break;
-                    }
-                    seen += read.len();
-                    last = read.last().map_or(last, |(_, id)| id.clone());
-                    over = got.load(SeqCst) == 3 * EACH;
-                }
-                assert_eq!(client.line(&format!("XLEN {key}")), Value::Int(seen as i64), "seed {seed}");
-            });
+            let (client, taken) = (tern.client(), &taken);
+            scope.spawn(move || taken.part(|| read_all(client, taken, key)));
         }
         for n in 0..3 {
-            let tern = &tern;
+            let (mut client, taken, mut rng) = (tern.client(), &taken, Rng::new(seed + 100 + n));
             scope.spawn(move || {
-                let (mut client, mut rng) = (tern.client(), Rng::new(seed + 100 + n));
-                for entry in 0..EACH {
-                    client.line(&format!("XADD s{} * from {n} number {entry}", rng.below(2)));
-                }
+                taken.part(|| {
+                    for entry in 0..EACH {
+                        let line = format!("XADD s{} * from {n} number {entry}", rng.below(2));
+                        assert!(!client.line(&line).is_error());
+                    }
+                });
             });
         }
     });
-    assert_eq!(taken.lock().unwrap().len(), 3 * EACH, "seed {seed}");
+    taken.assert_all();
+}
+
+fn consume(mut client: Client, taken: &Taken, (n, mut rng): (u64, Rng)) {
+    while !taken.is_over() {
+        let count = 1 + rng.below(4);
+        let keys = ["s0 s1 > >", "s1 >", "s0 >"][rng.below(3)];
+        let line = format!("XREADGROUP GROUP g c{n} COUNT {count} BLOCK 50 STREAMS {keys}");
+        ids(&client.line(&line)).into_iter().for_each(|(key, id)| taken.take(format!("{key} {id}")));
+    }
+}
+
+/// Reads a stream until consumers have taken everything: then nothing was added that it has not seen.
+fn read_all(mut client: Client, taken: &Taken, key: &str) {
+    let (mut last, mut seen, mut is_over) = ("0-0".to_owned(), 0, false);
+    loop {
+        let read = ids(&client.line(&format!("XREAD COUNT 7 BLOCK 50 STREAMS {key} {last}")));
+        if read.is_empty() && is_over {
+            break;
+        }
+        seen += read.len();
+        last = read.last().map_or(last, |(_, id)| id.clone());
+        is_over = taken.is_over();
+    }
+    assert_eq!(client.line(&format!("XLEN {key}")), Value::Int(seen as i64));
 }
 
 /// Keys with ids of what was read.

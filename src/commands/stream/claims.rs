@@ -11,6 +11,7 @@ use crate::keyspace::Scope;
 use crate::server::reply::Reply;
 use crate::spec::words::{MAX_QUOTED, parse_i64, quoted_up_to};
 use crate::spec::{Count, Group as Family, InGroup, KEY_RW, Row};
+use crate::store::key_after;
 use crate::types::stream::claim::{Asking, Claim};
 use crate::types::stream::consumers::Asked;
 use crate::types::stream::entry::Entry;
@@ -126,6 +127,11 @@ async fn xclaim(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     };
     let claimed = asking.claim(&s, &claim, &ids, weigh).await?;
     asking.asked.write(&s, key, at, consumer)?;
+    if claim.force || claim.time < s.now {
+        // Who claims the entries that were delivered longest ago looks for them in a snapshot, but reads this row.
+        let row = s.db.group(rep.oid, name);
+        s.tx.add_write_conflict(&row, &key_after(&row))?;
+    }
     if last > group.last {
         groups::put(&s, rep.oid, name, &Group { last, ..group })?;
     }

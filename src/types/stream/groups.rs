@@ -12,7 +12,9 @@
 //!   conflicts with that, and not with what changes the group's row: so acknowledgements and deliveries do not conflict.
 //!   A number that was destroyed is never written to afterwards, and no other group gets it.
 //! * *A group's place*: whoever depends on the last delivered id reads the row serializably ([`find`]). Deliveries rewrite
-//!   it.
+//!   it. XCLAIM conflicts with readers of it if it makes entries pending, or pending for longer: who claims those that were
+//!   delivered longest ago looks for them in a snapshot ([`super::claim`]), and every other change of times makes an entry
+//!   younger.
 //!
 //! Who delivers new entries also conflicts with the removal of those that it found, and with XADD if it found fewer than it
 //! may deliver ([`super::claim::deliver`]): otherwise what XADD adds comes behind them, and neither misses anything of the

@@ -115,7 +115,9 @@ impl Group {
             Group::Ranked => &[ranked::longer("z1")],
             Group::Counted => &[ranked::longer("n0"), ranked::fill("n0")],
             Group::WatchedRanked => &[ranked::longer("j1")],
-            Group::Streams => &["f0", "f1"].map(streams::begin),
+            Group::Streams => {
+                &[("f0", "g"), ("f0", "h"), ("f1", "g")].map(|(key, group)| streams::begin(key, group))
+            }
             Group::Large => &["SADD b0 i0+2000".to_owned(), "SADD b1 i1000+2000".to_owned()],
             _ => &[],
         };

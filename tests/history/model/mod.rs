@@ -7,7 +7,9 @@
 //! never less. Every change of a key increments its version: WATCH remembers versions.
 
 mod answer;
+mod claims;
 mod commands;
+mod groups;
 mod hashes;
 mod lists;
 mod op;
@@ -380,6 +382,7 @@ impl State {
         match argv[0].as_str() {
             "SPOP" => return self.pop(&argv[1], seen, now),
             "ONCE" => return self.once(&argv[1], &argv[2..], seen, now),
+            _ if claims::tells_time(argv) => return self.run_with_time(argv, seen, now),
             _ => {}
         }
         let mut next = self.clone();

@@ -3,7 +3,7 @@
 //! A key of database 0 is its name; one of database 2 is `2/name` here, and `2/` stands for all of them: an
 //! operation on one of them shares that key with those that swap or flush the database.
 
-use super::Answer;
+use super::{Answer, claims};
 
 /// One operation of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +115,16 @@ impl Op {
             Op::Exec(calls) => calls.iter().any(one),
             Op::Watch(_) => false,
         }
+    }
+
+    /// Whether what it does depends on the time.
+    pub fn tells_time(&self) -> bool {
+        self.expires()
+            || match self {
+                Op::One(argv) => claims::tells_time(argv),
+                Op::Exec(calls) => calls.iter().any(|argv| claims::tells_time(argv)),
+                Op::Watch(_) => false,
+            }
     }
 
     /// Whether it waits for an element.
