@@ -23,7 +23,7 @@ import tempfile
 import time
 
 from checked import accepted, in_turn, info, output, without_errors
-from compare import Server, free_port, processor, start, version
+from compare import Server, entries, free_port, processor, start, version
 from page import Page
 
 # Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member; of a tuple, one server takes
@@ -41,6 +41,9 @@ CASES = [
     ("ZINCRBY one leaderboard", ["-r", "100000", "zincrby", "board", "1", "player:__rand_int__"], BOARD),
     ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("RPUSH to one list and LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
+    ("XADD one stream", ["xadd", "hot:stream", "*", "field", "value"], None),
+    ("XREADGROUP of one, one group", ["xreadgroup", "group", "new", "consumer:{server}", "count", "1", "streams", "stream", ">"], entries(300_000)),
+    ("XACK, one group", ["-r", "300000", "xack", "stream", "pending", "__rand_int__"], entries(300_000)),
     ("SADD one set: known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 

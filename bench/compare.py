@@ -25,13 +25,29 @@ from checked import in_turn, output, without_errors
 from page import Page, compared
 
 # The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
-# Keys and members are drawn from 100 000 where there is an -r, but for ZPOPMIN, which uses many up.
+# Keys and members are drawn from 100 000 where there is an -r, but for what uses many up.
 KEYS = ["-t", "set", "-r", "100000", "-n", "200000", "-P", "16"]
 MEMBERS = ["-t", "sadd", "-r", "100000", "-n", "200000", "-P", "16"]
 FIELDS = ["-t", "hset", "-r", "100000", "-n", "200000", "-P", "16"]
 ELEMENTS = ["-t", "lpush", "-n", "1000000", "-P", "16"]
 HASH = ["-n", "1", "hset", "hash", *[word for n in range(100) for word in (f"field:{n}", f"value:{n}")]]
 BOARD = ["-r", "100000", "-n", "300000", "-P", "16", "zadd", "board", "__rand_int__", "player:__rand_int__"]
+# A stream of entries 1-0, 2-0 and so on; one group has all of them pending, the other one none.
+ADD_10_000 = """
+local from = redis.call('XLEN', KEYS[1])
+for n = from + 1, from + 10000 do redis.call('XADD', KEYS[1], n .. '-0', 'field', 'value') end
+if from == 0 then
+  redis.call('XGROUP', 'CREATE', KEYS[1], 'pending', 0)
+  redis.call('XGROUP', 'CREATE', KEYS[1], 'new', 0)
+end
+redis.call('XREADGROUP', 'GROUP', 'pending', 'consumer', 'COUNT', 10000, 'STREAMS', KEYS[1], '>')
+"""
+
+
+def entries(count):
+    return ["-c", "1", "-n", str(count // 10_000), "eval", ADD_10_000, "1", "stream"]
+
+
 CASES = [
     ("PING", ["-t", "ping_mbulk"], None),
     ("GET", ["-t", "get", "-r", "100000"], KEYS),
@@ -60,6 +76,11 @@ CASES = [
     ("ZSCORE", ["-r", "100000", "zscore", "board", "player:__rand_int__"], BOARD),
     ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("ZPOPMIN", ["zpopmin", "board"], ["-r", "100000000", "-n", "1200000", *BOARD[4:]]),
+    ("XADD", ["xadd", "stream", "*", "field", "value"], None),
+    ("XADD MAXLEN ~ 1000", ["xadd", "stream", "maxlen", "~", "1000", "*", "field", "value"], None),
+    ("XREADGROUP of one", ["xreadgroup", "group", "new", "consumer", "count", "1", "streams", "stream", ">"], entries(1_200_000)),
+    ("XACK", ["-r", "1200000", "xack", "stream", "pending", "__rand_int__"], entries(1_200_000)),
+    ("XRANGE of ten", ["-r", "1000000", "xrange", "stream", "__rand_int__", "+", "count", "10"], entries(1_200_000)),
 ]
 
 

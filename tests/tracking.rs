@@ -234,10 +234,13 @@ fn optin_and_optout_choose_the_next_command_or_transaction() {
     assert_eq!(reads(&["CLIENT CACHING YES", "MULTI", "GET a", "GET b", "EXEC", "GET c"]), ["a", "b"]);
     assert_eq!(reads(&["MULTI", "CLIENT CACHING YES", "GET b", "EXEC", "GET c"]), ["b"]);
     assert!(reads(&["CLIENT CACHING YES", "MULTI", "GET b", "DISCARD", "GET c"]).is_empty());
+    let [of_a, of_b] = ["a", "b"].map(|key| format!("EVAL return(redis.call('GET',KEYS[1])) 1 {key}"));
+    assert_eq!(reads(&["CLIENT CACHING YES", &of_a, &of_b]), ["a"]);
     let mut client = tracker(&server, " OPTOUT");
     let mut reads = |reads: &[&str]| tracked(&mut client, &mut other, &[reads, &["GET end"]].concat());
     assert_eq!(reads(&["CLIENT CACHING NO", "GET a", "GET b"]), ["b"]);
     assert_eq!(reads(&["CLIENT CACHING NO", "MULTI", "GET a", "EXEC", "GET b"]), ["b"]);
+    assert_eq!(reads(&["CLIENT CACHING NO", &of_a, &of_b]), ["b"]);
 }
 
 #[test]

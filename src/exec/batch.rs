@@ -2,6 +2,7 @@
 
 use super::Watched;
 use super::prebuild::Prebuilds;
+use super::tracked;
 use super::unit::{Done, Forced, Job, Unit, runs_script};
 use crate::commands::binding::{Named, Run};
 use crate::commands::registry::run_of;
@@ -88,8 +89,8 @@ impl<'a> Batch<'a> {
 
     /// Reads concurrently what the handlers are going to need, so that the transaction can serve it from its
     /// cache: the records of all keys, the idempotency records of all ids, the state of the named members and fields
-    /// in their sets, hashes and sorted sets, and what calls about groups read of streams. The number of round trips does not depend on the number of
-    /// units, unless they name very many keys. Failures surface when a handler reads.
+    /// in their sets, hashes and sorted sets, and what calls about groups read of streams. The number of round trips
+    /// does not depend on the number of units, unless they name very many keys. Failures surface when a handler reads.
     pub(super) async fn prefetch(&self, units: impl Iterator<Item = &Unit>) {
         let mut rows = BTreeSet::new();
         let mut sets: BTreeMap<(u8, &Bytes), Vec<&[Bytes]>> = BTreeMap::new();
@@ -269,6 +270,7 @@ impl<'a> Batch<'a> {
                 },
             };
             held.push(reply);
+            tracked::ran(call, unit.exec, &mut client.tracking);
             let looks = in_lane && (n % LOOKS == LOOKS - 1 || runs_script(call));
             let is_long = looks && server.env.clock.monotonic() - began > LONG;
             if is_long && unit.exec && n + 1 < unit.calls.len() {

@@ -67,12 +67,14 @@ impl Executor {
         self.run_as(unit, is_first, has_something).await
     }
 
-    async fn run_as(&self, mut unit: Unit, is_shown: bool, counts: impl Fn(&Done) -> bool) -> Done {
-        tracked::remember(&self.server, &mut unit).await;
+    async fn run_as(&self, unit: Unit, is_shown: bool, counts: impl Fn(&Done) -> bool) -> Done {
+        tracked::remember(&self.server, &unit).await;
         let clock = &self.server.env.clock;
         let start = clock.monotonic();
-        let db = unit.client.db;
-        let done = self.route(unit, start).await;
+        let (db, exec) = (unit.client.db, unit.exec);
+        let mut done = self.route(unit, start).await;
+        // Those that failed before they ran count, too.
+        done.ran.iter().for_each(|call| tracked::ran(call, exec, &mut done.client.tracking));
         if counts(&done) {
             self.count(&done, clock.monotonic() - start);
         }

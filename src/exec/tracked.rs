@@ -1,12 +1,15 @@
 //! Remembers the keys that tracking clients read (`server::tracking`).
 
 use super::unit::Unit;
+use crate::dispatch::Call;
 use crate::server::Server;
+use crate::server::tracking::Mode;
 use crate::spec::{Flags, keys_of};
 
-/// Before a unit runs: remembers the keys that it reads, as far as its client wants them tracked.
-pub(super) async fn remember(server: &Server, unit: &mut Unit) {
-    let (mode, exec) = (&mut unit.client.tracking, unit.exec);
+/// Before a unit runs: remembers the keys that it reads, as far as its client wants them tracked. What its scripts read is
+/// remembered as they read it.
+pub(super) async fn remember(server: &Server, unit: &Unit) {
+    let (mut mode, exec) = (unit.client.tracking, unit.exec);
     if !mode.remembers() {
         return;
     }
@@ -15,9 +18,13 @@ pub(super) async fn remember(server: &Server, unit: &mut Unit) {
             let keys = keys_of(call.row, &call.argv).unwrap_or_default();
             server.tracking.remember(unit.client.id, &keys).await;
         }
-        // CLIENT CACHING applies to the next command other than CLIENT, or until EXEC.
-        if !exec && !call.row.flags.has(Flags::KEEPS_CACHING) {
-            mode.caching = false;
-        }
+        ran(call, exec, &mut mode);
+    }
+}
+
+/// A call has run. CLIENT CACHING applies to the next command other than CLIENT, or until EXEC.
+pub(super) fn ran(call: &Call, exec: bool, mode: &mut Mode) {
+    if !exec && !call.row.flags.has(Flags::KEEPS_CACHING) {
+        mode.caching = false;
     }
 }

@@ -363,7 +363,10 @@ impl Session {
                 telemetry.rejected(call.row.index);
                 return self.fix(Reply::Error(error));
             }
-            _ if let Some(timeout) = timeouts::of(call.row, &call.argv) => {
+            // What runs under an id answers at once: its first answer is kept.
+            _ if call.id.is_none()
+                && let Some(timeout) = timeouts::of(call.row, &call.argv) =>
+            {
                 self.next = Some(Next::Wait(call, timeout))
             }
             _ if call.is_heavy() => self.next = Some(Next::Alone(call)),

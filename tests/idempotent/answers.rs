@@ -14,6 +14,12 @@ const SCRIPTS: &[(&str, &str)] = &[
     ("IDEMPOTENT @1 SET k v|DEL k|IDEMPOTENT @1 SET k v|GET k|", "+OK|:1|+OK|$-1|"),
     ("SADD s a|IDEMPOTENT @1 SPOP s|IDEMPOTENT @1 SPOP s|SCARD s|", ":1|$1|a|$1|a|:0|"),
     ("IDEMPOTENT @1 MGET a b|IDEMPOTENT @1 MGET a b|", "*2|$-1|$-1|*2|$-1|$-1|"),
+    // Nobody waits under an id.
+    (
+        "IDEMPOTENT @1 XREAD BLOCK 0 STREAMS s $|XADD s 1-1 a b|IDEMPOTENT @1 XREAD BLOCK 0 STREAMS s $|",
+        "*-1|$3|1-1|*-1|",
+    ),
+    ("XGROUP CREATE s g 0 MKSTREAM|IDEMPOTENT @1 XREADGROUP GROUP g c BLOCK 0 STREAMS s >|", "+OK|*-1|"),
     // Another command under it.
     ("IDEMPOTENT @1 INCR k|IDEMPOTENT @1 INCR j|IDEMPOTENT @1 DECR k|GET k|", ":1|-OTHER|-OTHER|$1|1|"),
     ("IDEMPOTENT @1 INCR k|SELECT 1|IDEMPOTENT @1 INCR k|EXISTS k|", ":1|+OK|-OTHER|:0|"),

@@ -50,6 +50,8 @@ pub struct Nodes {
     pub bytes: u64,
     /// The most entries to remove (0: any number).
     pub limit: u64,
+    /// Entries that are about to be added, and stay. They count as the stream's last ones.
+    pub behind: u64,
 }
 
 /// What XTRIM or XADD removes.
@@ -124,7 +126,7 @@ async fn whole(s: &Scope<'_>, rep: &StreamRep, nodes: &Nodes, (n, policy): (u64,
     let whole = |n: u64| (n.saturating_add(gone) / each * each).saturating_sub(gone);
     // The last node may be smaller.
     let most = if rep.len <= limit { rep.len } else { whole(limit) };
-    let is_exact = policy != Policy::Keep || n == rep.len;
+    let is_exact = policy != Policy::Keep || n == rep.len + nodes.behind;
     Ok(if is_exact { n.min(most) } else { whole(n.min(most)) })
 }
 
