@@ -15,7 +15,7 @@ use crate::types::contract::Type;
 use crate::types::object::{self, Slot};
 use crate::types::prebuilt;
 use crate::types::stream::add::{self, Wanted};
-use crate::types::stream::entry::ROW;
+use crate::types::stream::entry::{self, ROW};
 use crate::types::stream::prebuild::New;
 use crate::types::stream::trim::{Nodes, Threshold, Trim, removed, trim};
 use crate::types::stream::{self, Id, StreamRep};
@@ -66,7 +66,7 @@ async fn xadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
         None => add::append(&s, &mut rep, id, fields)?,
         Some(how) => {
             let len = rep.len;
-            gone = trim(&s, &mut rep, &around(how, id), |bytes| cx.light(bytes)).await?;
+            gone = trim(&s, &mut rep, &around(how, (id, fields)), |bytes| cx.light(bytes)).await?;
             if gone == len && how.removes_last(id) && !stream::has_groups(&s, &rep, &how).await? {
                 gone += 1;
                 add::note(&mut rep, id);
@@ -106,8 +106,8 @@ pub(crate) fn large(args: &[Bytes]) -> Option<New<'_>> {
 }
 
 /// What is removed before an entry with the largest id is added, so that `trim` is met with it.
-fn around(trim: Trim, id: Id) -> Trim {
-    let behind = u64::from(!trim.removes_last(id));
+fn around(trim: Trim, (id, fields): (Id, &[Bytes])) -> Trim {
+    let behind = (!trim.removes_last(id)).then(|| entry::encoded_len(fields));
     let nodes = trim.nodes.map(|nodes| Nodes { behind, ..nodes });
     let threshold = match trim.threshold {
         Threshold::Length(len) => Threshold::Length(len.saturating_sub(1)),

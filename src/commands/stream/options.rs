@@ -107,5 +107,5 @@ fn nodes(limit: Option<u64>, settings: &Settings) -> Nodes {
         0 => USUAL,
         entries => entries.saturating_mul(100).min(MOST),
     };
-    Nodes { entries, bytes, limit: limit.unwrap_or(usual), behind: 0 }
+    Nodes { entries, bytes, limit: limit.unwrap_or(usual), behind: None }
 }

@@ -48,8 +48,7 @@ impl Entry {
 
 /// The encoded fields of names and values in turn.
 pub(crate) fn encode(fields: &[Bytes]) -> Bytes {
-    let size: usize = fields.iter().map(|string| string.len() + 2).sum();
-    let mut out = Vec::with_capacity(size);
+    let mut out = Vec::with_capacity(encoded_len(fields) as usize);
     for string in fields {
         let mut len = string.len();
         while len > 0x7f {
@@ -60,6 +59,14 @@ pub(crate) fn encode(fields: &[Bytes]) -> Bytes {
         out.extend_from_slice(string);
     }
     out.into()
+}
+
+/// Bytes of [`encode`]d fields.
+pub(crate) fn encoded_len(fields: &[Bytes]) -> u64 {
+    let of = |string: &Bytes| {
+        string.len() as u64 + u64::from((64 - (string.len() as u64 | 1).leading_zeros()).div_ceil(7))
+    };
+    fields.iter().map(of).sum()
 }
 
 /// The strings of encoded fields. An error ends them.
@@ -253,6 +260,7 @@ mod tests {
             let fields: Vec<Bytes> = lengths.into_iter().chain([long]).map(of).collect();
             let entry = Entry::new(Id::MIN, &fields);
             prop_assert_eq!(strings(&entry.raw).count(), fields.len());
+            prop_assert_eq!(encoded_len(&fields), entry.raw.len() as u64);
             prop_assert!(entry.strings().eq(fields.iter().map(|string| &string[..])));
         }
 

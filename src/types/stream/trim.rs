@@ -50,8 +50,16 @@ pub struct Nodes {
     pub bytes: u64,
     /// The most entries to remove (0: any number).
     pub limit: u64,
-    /// Entries that are about to be added, and stay. They count as the stream's last ones.
-    pub behind: u64,
+    /// The bytes of an entry that is about to be added, and stays. It counts as the stream's last one.
+    pub behind: Option<u64>,
+}
+
+impl Nodes {
+    /// Entries of a node, if an entry has `size` bytes.
+    fn each(&self, size: u64) -> u64 {
+        let each = if self.entries == 0 { NODE } else { self.entries };
+        if self.bytes == 0 { each } else { each.min((self.bytes / size.max(1)).max(1)) }
+    }
 }
 
 /// What XTRIM or XADD removes.
@@ -115,19 +123,21 @@ pub(crate) async fn trim(
 /// As many of the first `n` entries as make up whole nodes, within the limit. Where references are regarded, Redis trims
 /// inside of the last node, too, if all of it is within the limit.
 async fn whole(s: &Scope<'_>, rep: &StreamRep, nodes: &Nodes, (n, policy): (u64, Policy)) -> Result<u64> {
-    let mut each = if nodes.entries == 0 { NODE } else { nodes.entries };
-    if nodes.bytes > 0 {
-        let size = entry::size(s, rep).await?.max(1);
-        each = each.min((nodes.bytes / size).max(1));
-    }
-    let limit = if nodes.limit == 0 { u64::MAX } else { nodes.limit };
+    let is_exact = policy != Policy::Keep || n == rep.len + u64::from(nodes.behind.is_some());
     // Of the first node some entries may be gone: nodes are counted from the stream's first entry ever.
-    let gone = rep.removed() % each;
-    let whole = |n: u64| (n.saturating_add(gone) / each * each).saturating_sub(gone);
+    let whole = |n: u64, each: u64| {
+        let gone = rep.removed() % each;
+        (n.saturating_add(gone) / each * each).saturating_sub(gone)
+    };
+    // Most streams have entries of one size: their first ones are read once for each node.
+    if nodes.behind.is_some_and(|size| !is_exact && whole(n, nodes.each(size)) == 0) {
+        return Ok(0);
+    }
+    let each = if nodes.bytes > 0 { nodes.each(entry::size(s, rep).await?) } else { nodes.each(0) };
+    let limit = if nodes.limit == 0 { u64::MAX } else { nodes.limit };
     // The last node may be smaller.
-    let most = if rep.len <= limit { rep.len } else { whole(limit) };
-    let is_exact = policy != Policy::Keep || n == rep.len + nodes.behind;
-    Ok(if is_exact { n.min(most) } else { whole(n.min(most)) })
+    let most = if rep.len <= limit { rep.len } else { whole(limit, each) };
+    Ok(if is_exact { n.min(most) } else { whole(n.min(most), each) })
 }
 
 /// The number of entries before an id.
