@@ -42,8 +42,8 @@ CASES = [
     ("ZRANK", ["-r", "100000", "zrank", "board", "player:__rand_int__"], BOARD),
     ("RPUSH to one list and LPOP by every other server", [("rpush", "lpop"), "hot:list", "1"], ELEMENTS),
     ("XADD one stream", ["xadd", "hot:stream", "*", "field", "value"], None),
-    ("XREADGROUP of one, one group", ["xreadgroup", "group", "new", "consumer:{server}", "count", "1", "streams", "stream", ">"], entries(300_000)),
-    ("XACK, one group", ["-r", "300000", "xack", "stream", "pending", "__rand_int__"], entries(300_000)),
+    ("XREADGROUP of one by one group", ["xreadgroup", "group", "new", "consumer:{server}", "count", "1", "streams", "stream", ">"], entries(300_000)),
+    ("XACK in one group", ["-r", "300000", "xack", "stream", "pending", "__rand_int__"], entries(300_000)),
     ("SADD one set: known members", ["-r", "1000", "sadd", "hot:known", "member:__rand_int__"], None),
 ]
 
