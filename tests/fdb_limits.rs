@@ -219,3 +219,32 @@ fn many_members_in_one_command() {
     w.line("DEL s");
     assert_eq!(w.int("EXISTS s"), 0);
 }
+
+/// Adds entries 1-0, 2-0 and so on.
+const ADD: &str =
+    "local from=redis.call('XLEN','k') for n=from+1,from+5000 do redis.call('XADD','k',n..'-0','a','b') end";
+
+#[test]
+fn many_entries_in_one_command() {
+    let Some(mut w) = world("many entries of a stream") else { return };
+    const MANY: usize = 40_000;
+    (0..MANY / 5000).for_each(|_| assert!(matches!(w.run(&["EVAL", ADD, "0"], []), Value::Nil(_))));
+    w.line("XGROUP CREATE k g 0");
+    let mut delivered = 0;
+    while delivered < MANY {
+        let reply = w.line("XREADGROUP GROUP g ann COUNT 16384 STREAMS k >");
+        let some = reply.items().unwrap()[0].items().unwrap()[1].items().unwrap().len();
+        assert!((7_500..=16_384).contains(&some) || delivered + some == MANY, "{some} behind {delivered}");
+        delivered += some;
+    }
+    let (mut claimed, mut from) = (0, "0-0".to_owned());
+    while claimed < MANY {
+        let reply = w.line(&format!("XAUTOCLAIM k g bob 0 {from} COUNT 16384 JUSTID"));
+        let parts = reply.items().unwrap_or_else(|| panic!("{reply:?}"));
+        claimed += parts[1].items().unwrap().len();
+        from = String::from_utf8(parts[0].bytes().unwrap().to_vec()).unwrap();
+    }
+    let ids = |n: usize| (1..=n).map(|n| n.to_string().into_bytes());
+    refused(w.run(&["XACK", "k", "g"], ids(20_000)), TOO_LARGE);
+    assert_eq!(w.run(&["XACK", "k", "g"], ids(15_000)), Value::Int(15_000), "none was acknowledged before");
+}

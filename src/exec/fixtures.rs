@@ -58,6 +58,16 @@ impl World {
         World { server, exec, env, db, _dir: dir }
     }
 
+    /// Adds the entries 1-0, 2-0 and so on to a stream.
+    pub(crate) async fn add_entries(&self, key: &str, count: u64) {
+        for from in (1..=count).step_by(1000) {
+            let ids = from..(from + 1000).min(count + 1);
+            let lines: Vec<String> = ids.map(|n| format!("xadd {key} {n}-0 a b")).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            self.exec.run(Unit { exec: true, ..unit(&lines) }).await;
+        }
+    }
+
     /// What the check finds.
     pub(crate) async fn problems(&self) -> Vec<String> {
         let report = check(&self.server.store, &mut |_, _| {}).await.unwrap();

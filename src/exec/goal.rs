@@ -231,11 +231,7 @@ mod tests {
     async fn long_looks_in_vain_are_followed_by_rests() {
         const ENTRIES: u64 = 3000;
         let w = World::new().await;
-        for from in (1..=ENTRIES).step_by(1000) {
-            let lines: Vec<String> = (from..from + 1000).map(|n| format!("xadd k {n}-0 a b")).collect();
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            w.exec.run(Unit { exec: true, ..unit(&lines) }).await;
-        }
+        w.add_entries("k", ENTRIES).await;
         let all: Vec<String> = (1..=ENTRIES).map(|n| n.to_string()).collect();
         let deleted = format!("xdel k {}", all.join(" "));
         let deliver = "xreadgroup group g c streams k >";

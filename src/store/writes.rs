@@ -41,10 +41,15 @@ const LARGE: usize = 4096;
 const MUTATION: usize = 32;
 pub(super) const RANGE: usize = 24;
 
-/// What FoundationDB's library counts for a write besides its key, of `key` bytes, and its value.
+/// What FoundationDB's library counts for a conflict on a row with a key of so many bytes.
+pub(super) fn conflict_size(key: usize) -> usize {
+    RANGE + 2 * key + 1
+}
+
+/// What it counts for a write besides its key, of `key` bytes, and its value.
 #[cfg(feature = "fdb")]
 pub(super) fn overhead(key: usize) -> usize {
-    MUTATION + RANGE + 2 * key + 1
+    MUTATION + conflict_size(key)
 }
 
 /// Another one in each process: nobody can choose keys that all have one hash, as unseeded xxh3 allows. What a
@@ -307,7 +312,7 @@ impl Writes {
             Entry::Vacant(slot) => {
                 self.described += MUTATION;
                 if op.conflict {
-                    self.described += RANGE + 2 * slot.key().len() + 1;
+                    self.described += conflict_size(slot.key().len());
                 }
                 if matches!(op.effect, Effect::Clear) {
                     self.described += slot.key().len() + 1;
@@ -315,6 +320,9 @@ impl Writes {
                 slot.insert(op);
             }
             Entry::Occupied(mut slot) => {
+                if op.conflict && !slot.get().conflict {
+                    self.described += conflict_size(slot.key().len());
+                }
                 let conflict = slot.get().conflict || op.conflict;
                 slot.insert(Op { conflict, ..op });
             }

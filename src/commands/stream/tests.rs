@@ -3,8 +3,7 @@
 
 use crate::dispatch::Runner;
 use crate::error::{Error, StoreError};
-use crate::exec::Unit;
-use crate::exec::fixtures::{World, call, unit};
+use crate::exec::fixtures::{World, call};
 use crate::server::ClientState;
 use crate::server::reply::Reply;
 use crate::store::Tx;
@@ -253,11 +252,7 @@ async fn claims_of_all_streams_are_weighed() {
     const MANY: u64 = 10_000;
     let w = World::new().await;
     for key in ["a", "b"] {
-        for from in (1..=MANY).step_by(1000) {
-            let lines: Vec<String> = (from..from + 1000).map(|n| format!("xadd {key} {n}-0 a b")).collect();
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            w.exec.run(Unit { exec: true, ..unit(&lines) }).await;
-        }
+        w.add_entries(key, MANY).await;
         w.apply(&format!("xgroup create {key} g 0")).await;
         w.apply(&format!("xreadgroup group g c streams {key} >")).await;
     }

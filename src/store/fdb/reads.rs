@@ -6,7 +6,7 @@
 //! once.
 
 use crate::store::key_after;
-use crate::store::writes::RANGE;
+use crate::store::writes::{RANGE, conflict_size};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -115,7 +115,7 @@ impl Reads {
     /// Adds a read conflict on `key`.
     pub(super) fn point(&mut self, key: &Bytes) {
         if self.points.insert(key.clone()) {
-            self.size += 2 * key.len() + 1 + RANGE;
+            self.size += conflict_size(key.len());
         }
     }
     /// Adds a read conflict on `begin..end`.

@@ -12,8 +12,10 @@ use crate::types::object;
 use futures_util::future::{try_join, try_join_all};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rows that are read ahead for all calls on a group, or entries.
+/// Rows that are read ahead for all calls on a group.
 const MOST: usize = 512;
+/// New entries that are read ahead. A transaction keeps so many of any size; more would be read twice.
+const MOST_NEW: u64 = 128;
 
 /// What a call is going to do with a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,7 +51,8 @@ async fn of_group(s: &Scope<'_>, rep: &StreamRep, name: &[u8], asked: &[&Ahead<'
     let pending = asked.iter().flat_map(|one| &one.pending).map(|id| s.db.pending(at.oid, at.group, *id));
     let entries = asked.iter().flat_map(|one| &one.entries).map(|id| s.db.entry(at.oid, *id));
     let rows: BTreeSet<Vec<u8>> = consumers.chain(pending).chain(entries).take(MOST).collect();
-    let new = asked.iter().fold(0, |sum: u64, one| sum.saturating_add(one.new)).min(MOST as u64) as usize;
+    let new = asked.iter().fold(0, |sum: u64, one| sum.saturating_add(one.new));
+    let new = if new <= MOST_NEW { new as usize } else { 0 };
     try_join(reads::fetch(s.tx, rows.into_iter()), new_entries(s, rep, (at, &group), new)).await?;
     Ok(())
 }

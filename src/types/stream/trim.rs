@@ -466,8 +466,7 @@ pub(crate) fn removed(s: &Scope<'_>, event: &'static str, key: &Bytes, n: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exec::Unit;
-    use crate::exec::fixtures::{World, unit};
+    use crate::exec::fixtures::World;
     use crate::store::Read;
     use crate::types::object;
     use std::cell::Cell;
@@ -491,11 +490,7 @@ mod tests {
     async fn spans_are_counted_from_the_nearer_end() {
         const MANY: u64 = 20_000;
         let w = World::new().await;
-        for from in (1..=MANY).step_by(1000) {
-            let lines: Vec<String> = (from..from + 1000).map(|n| format!("xadd k {n}-0 a b")).collect();
-            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-            w.exec.run(Unit { exec: true, ..unit(&lines) }).await;
-        }
+        w.add_entries("k", MANY).await;
         let tx = w.server.store.begin();
         let s = w.server.space.scope(&tx, w.db);
         let slot = object::open(&s, &Bytes::from_static(b"k"), Read::Snapshot).await.unwrap();
