@@ -26,6 +26,7 @@ mod drain;
 mod engine;
 mod faults;
 mod gaps;
+mod headed;
 mod layout;
 mod logs;
 mod merged;

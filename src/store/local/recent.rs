@@ -17,6 +17,7 @@
 
 use super::cleared::{Cleared, Clears};
 use super::conflicts::Identity;
+use super::headed::Headed;
 use super::steps::Steps;
 use crate::store::{AT_ONCE, Version};
 use bytes::Bytes;
@@ -122,7 +123,7 @@ struct Rows {
     /// Places of rows by hash.
     table: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     rows: Vec<Row>,
-    order: BTreeMap<Bytes, u32>,
+    order: BTreeMap<Headed, u32>,
     /// Earlier values, and the places among them that are free.
     older: Vec<Cell>,
     free: Vec<u32>,
@@ -266,10 +267,11 @@ impl Layer {
         }
         let rows = self.rows.read();
         let cleared = rows.cleared.as_of(version);
-        let mut keys = rows.order.range::<[u8], _>((from, to));
+        let headed = |bound: Bound<&[u8]>| bound.map(|key| Headed::from(Bytes::copy_from_slice(key)));
+        let mut keys = rows.order.range((headed(from), headed(to)));
         let mut last = None;
         for _ in 0..most {
-            let (key, place) = if reverse { keys.next_back()? } else { keys.next()? };
+            let (Headed { key, .. }, place) = if reverse { keys.next_back()? } else { keys.next()? };
             if let Some(shown) = rows.shown(*place, key, version, &cleared) {
                 page.extend([(key.clone(), shown)]);
             }
@@ -288,11 +290,11 @@ impl Layer {
 
     /// The last changes of up to `most` keys after `after`, in order; those that a later clear covers are
     /// removals. For a layer that is no longer the newest.
-    fn changes(&self, after: Option<&[u8]>, most: usize) -> Vec<Change> {
+    fn changes(&self, after: Option<&Bytes>, most: usize) -> Vec<Change> {
         let rows = self.rows.read();
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let keys = rows.order.range::<[u8], _>((from, Bound::Unbounded)).take(most);
-        let change = |(key, place): (&Bytes, &u32)| {
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(Headed::from(key.clone())));
+        let keys = rows.order.range((from, Bound::Unbounded)).take(most);
+        let change = |(Headed { key, .. }, place): (&Headed, &u32)| {
             let Cell { version, value, kept, .. } = rows.rows.get(*place as usize)?.newest.clone();
             let hash = super::layout::hash(key);
             let cleared = rows.cleared.at(key, Version::MAX);
@@ -310,7 +312,7 @@ impl Layer {
     pub(super) fn each(&self, of: &mut dyn FnMut(Change) -> Result<(), String>) -> Result<(), String> {
         let mut after: Option<Bytes> = None;
         loop {
-            let changes = self.changes(after.as_deref(), PAGE);
+            let changes = self.changes(after.as_ref(), PAGE);
             let Some(last) = changes.last() else { return Ok(()) };
             after = Some(last.key.clone());
             changes.into_iter().try_for_each(&mut *of)?;
@@ -368,7 +370,7 @@ impl Rows {
         let Some((place, row)) = known.and_then(|place| Some((place, self.rows.get_mut(place)?))) else {
             let place = self.rows.len() as u32;
             self.bytes += key.len() + length + ROW;
-            self.order.insert(key.clone(), place);
+            self.order.insert(key.clone().into(), place);
             let next = self.table.insert(hash, place).unwrap_or(NONE);
             return self.rows.push(Row { key: key.clone(), newest, next });
         };
