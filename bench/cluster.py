@@ -23,7 +23,7 @@ import tempfile
 import time
 
 from checked import accepted, in_turn, info, output, without_errors
-from compare import Server, entries, free_port, processor, start, version
+from compare import Server, entries, figures, free_port, processor, start, version
 from page import Page
 
 # Name, redis-benchmark arguments ({server}: the server's number, so that no two add the same member; of a tuple, one server takes
@@ -105,9 +105,8 @@ def load(servers, args, pipeline, requests, clients):
         runs.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
     outs = [run.communicate(timeout=240)[0] for run in runs]
     seconds = time.monotonic() - begin
-    rows = [accepted(run.args, run.returncode, out).strip().splitlines()[-1].split('","') for run, out in zip(runs, outs)]
-    # test, rps, avg, min, p50, p95, p99, max
-    return n * len(servers) / seconds, max(float(r[4]) for r in rows), max(float(r[7].strip('"')) for r in rows)
+    rows = [figures(accepted(run.args, run.returncode, out)) for run, out in zip(runs, outs)]
+    return n * len(servers) / seconds, *(max(row[figure] for row in rows) for figure in (3, 6))
 
 
 def measure(servers, case, pipeline, a):
@@ -119,9 +118,9 @@ def measure(servers, case, pipeline, a):
         if fill:
             output(["redis-benchmark", "-p", str(servers[0].port), "-c", "50", "-q", *fill], 300)
         before = counters(servers)
-        figures = load(servers, args, pipeline, requests, a.clients)
+        loaded = load(servers, args, pipeline, requests, a.clients)
         after = counters(servers)
-    return *figures, *(after[k] - before[k] for k in ("store_commits", "store_conflicts"))
+    return *loaded, *(after[k] - before[k] for k in ("store_commits", "store_conflicts"))
 
 
 def row(kind, pipeline, case, rounds):

@@ -25,7 +25,7 @@ from checked import in_turn, output, without_errors
 from page import Page, compared
 
 # The cases: name, redis-benchmark arguments, and what is there before (arguments of a run that is not counted).
-# Keys and members are drawn from 100 000 where there is an -r, but for what uses many up.
+# Keys and members are drawn from 100 000, or --keys, where there is an -r, but for what uses many up.
 KEYS = ["-t", "set", "-r", "100000", "-n", "200000", "-P", "16"]
 MEMBERS = ["-t", "sadd", "-r", "100000", "-n", "200000", "-P", "16"]
 FIELDS = ["-t", "hset", "-r", "100000", "-n", "200000", "-P", "16"]
@@ -58,7 +58,7 @@ CASES = [
     ("INCR", ["-t", "incr", "-r", "100000"], None),
     ("INCR one key", ["-t", "incr"], None),
     ("SADD one member", ["-t", "sadd"], None),
-    ("SADD 100 000 members", ["-t", "sadd", "-r", "100000"], MEMBERS),
+    ("SADD random members", ["-t", "sadd", "-r", "100000"], MEMBERS),
     ("SISMEMBER", ["-r", "100000", "sismember", "myset", "element:__rand_int__"], MEMBERS),
     ("SRANDMEMBER", ["srandmember", "myset"], MEMBERS),
     ("SPOP no set", ["-t", "spop"], None),
@@ -120,6 +120,13 @@ def start(kind, binary, policy, directory):
     return Server(kind, argv, port, path)
 
 
+def of_keys(words, keys):
+    """The arguments of a run that draws from so many keys instead of 100 000, and fills as many times as many."""
+    scaled = {("-r", "100000"): keys, ("-n", "200000"): 2 * keys, ("-n", "300000"): 3 * keys}
+    pairs = zip([None, *words], words)
+    return [str(scaled.get(pair, pair[1])) for pair in pairs]
+
+
 def prepare(server, fill):
     """An empty server, then what the case needs."""
     output(["redis-cli", "-e", "-p", str(server.port), "flushall"])
@@ -129,14 +136,20 @@ def prepare(server, fill):
 
 
 def measure(server, args, pipeline, requests, clients):
+    """Requests a second, p50 and p99 in ms."""
     command = ["redis-benchmark", "-p", str(server.port), "-c", str(clients), "-P", str(pipeline),
-               "-n", str(requests), "-q", *args]
+               "-n", str(requests), "--csv", *args]
     with without_errors(server):
-        out = output(command)
-    rates = re.findall(r"([\d.]+) requests per second, p50=([\d.]+)", out)
-    if not rates:
-        raise SystemExit(f"{' '.join(command)}: {out}")
-    return float(rates[-1][0]), float(rates[-1][1])
+        rate, _, _, p50, _, p99, _ = figures(output(command))
+    return rate, p50, p99
+
+
+def figures(out):
+    """What redis-benchmark's last row says: requests a second; average, least, p50, p95, p99 and longest in ms."""
+    row = re.findall(r'"((?:,"[\d.]+"){7})$', out, re.MULTILINE)
+    if not row:
+        raise SystemExit(f"redis-benchmark said: {out}")
+    return [float(figure) for figure in re.findall(r"[\d.]+", row[-1])]
 
 
 def version(command):
@@ -162,6 +175,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--requests", type=int, default=40000)
+    parser.add_argument("--keys", type=int, default=100000)
     parser.add_argument("--policies", default="always,everysec")
     parser.add_argument("--pipelines", default="1,16")
     parser.add_argument("--only", default="")
@@ -178,8 +192,8 @@ def main():
         f"`python3 bench/compare.py {given}`: each figure is the "
         "median of the rounds, the servers in turn, each round beginning with the other one, in one run. Server and load share the machine.",
         "",
-        "| appendfsync | pipeline | test | redis/s | tern/s | ratio | min-max of the ratio | p50 ms redis | p50 ms tern |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| appendfsync | pipeline | test | redis/s | tern/s | ratio | min-max of the ratio | p50 ms redis | p50 ms tern | p99 ms redis | p99 ms tern |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     )
     with tempfile.TemporaryDirectory() as directory:
         for policy in a.policies.split(","):
@@ -191,12 +205,13 @@ def main():
                             continue
                         requests = a.requests * (5 if pipeline > 1 else 1)
                         for s in servers:
-                            prepare(s, fill)
-                        rounds = [in_turn(servers, n, lambda s: measure(s, args, pipeline, requests, a.clients))
+                            prepare(s, fill and of_keys(fill, a.keys))
+                        words = of_keys(args, a.keys)
+                        rounds = [in_turn(servers, n, lambda s: measure(s, words, pipeline, requests, a.clients))
                                   for n in range(a.rounds)]
-                        p50 = [statistics.median(r[i][1] for r in rounds) for i in (0, 1)]
+                        waits = [f"{statistics.median(r[i][n] for r in rounds):.2f}" for n in (1, 2) for i in (0, 1)]
                         rates = [[m[0] for m in r] for r in rounds]
-                        page.say(f"| {policy} | {pipeline} | {name} | {compared(rates)} | {p50[0]:.2f} | {p50[1]:.2f} |")
+                        page.say(f"| {policy} | {pipeline} | {name} | {compared(rates)} | {' | '.join(waits)} |")
             finally:
                 for s in servers:
                     s.stop()

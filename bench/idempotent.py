@@ -34,7 +34,7 @@ CASES = [
 
 def run(server, words, pipeline, requests):
     before = cpu(server.process)
-    rate, p50 = measure(server, ["-r", "100000", *words], pipeline, requests, 50)
+    rate, p50, _ = measure(server, ["-r", "100000", *words], pipeline, requests, 50)
     return rate, p50, (cpu(server.process) - before) / requests * 1e6
 
 
