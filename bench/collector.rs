@@ -51,8 +51,17 @@ async fn fill(space: &Keyspace, from: usize, to: usize, len: usize, lives: bool)
         }
         let tx = space.store.begin();
         let round = space.catalog.load(&tx).await.unwrap().round;
-        let s =
-            Scope { tx: &tx, db, number: 0, now: 1, round, space, outbox: None, life: Default::default() };
+        let s = Scope {
+            tx: &tx,
+            db,
+            number: 0,
+            now: 1,
+            round,
+            space,
+            outbox: None,
+            uncounted: None,
+            life: Default::default(),
+        };
         let key = Bytes::from(format!("set{}", at / 100_000));
         let mut slot = object::open_members(&s, &key).await.unwrap();
         set::add_ids(&s, &mut slot, &members, &ids).await.unwrap();

@@ -130,6 +130,7 @@ impl World {
             round,
             space: self.c.space(0),
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         }
     }

@@ -106,6 +106,7 @@ async fn churn(world: World, seed: u64, space: u64, member: Members, rounds: usi
                         round: Round::default(),
                         space: &space_of,
                         outbox: None,
+                        uncounted: None,
                         life: Default::default(),
                     };
                     let done = change(&s, &mut rng, space, member).await;
@@ -207,6 +208,7 @@ async fn moves(world: World) {
                         round: Round::default(),
                         space: &space,
                         outbox: None,
+                        uncounted: None,
                         life: Default::default(),
                     };
                     let done = shuffle(&s, &mut rng).await;

@@ -79,6 +79,7 @@ async fn stale_hints_cost_no_answer() {
                 round: Round::default(),
                 space: on(n),
                 outbox: None,
+                uncounted: None,
                 life: Default::default(),
             };
             let mut slot = slot(&s, "k").await;
@@ -99,6 +100,7 @@ async fn stale_hints_cost_no_answer() {
                 round: Round::default(),
                 space: on(n),
                 outbox: None,
+                uncounted: None,
                 life: Default::default(),
             };
             check_members(&s, &all, |n| is_member[n]).await;
@@ -166,6 +168,7 @@ async fn forgotten_deltas_are_folded_in_the_end() {
             round: Round::default(),
             space: &forgetful,
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();

@@ -177,6 +177,7 @@ async fn more_deltas_than_slack() {
             round: Round::default(),
             space: &forgetful,
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         };
         set::add(&s, &mut slot(&s, "k").await, part).await.unwrap();

@@ -12,6 +12,7 @@ use crate::keyspace::catalog::{Catalog, Place};
 use crate::keyspace::cluster::messages::Outbox;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::life::Lives;
+use crate::keyspace::uncounted::Uncounted;
 use crate::server::clients::ClientHandle;
 use crate::server::{ClientState, Server};
 use crate::store::{Read, Tx};
@@ -64,6 +65,8 @@ pub struct Cx<'a> {
     pub(crate) memo: &'a Memo,
     /// The messages that this attempt publishes.
     pub(crate) outbox: &'a Outbox,
+    /// Changes of sorted sets whose counts move before the commit. None: each change moves them.
+    pub(crate) uncounted: Option<&'a Uncounted>,
 }
 
 impl Cx<'_> {
@@ -75,7 +78,8 @@ impl Cx<'_> {
     pub(crate) fn scope_of(&self, db: u8) -> Result<Scope<'_>> {
         let (db_prefix, round) = (self.prefix(db)?, self.catalog.round);
         let (tx, now, space, outbox) = (self.tx, self.now, &self.server.space, Some(self.outbox));
-        Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox, life: self.lives.life() })
+        let (uncounted, life) = (self.uncounted, self.lives.life());
+        Ok(Scope { tx, db: db_prefix, number: db, now, round, space, outbox, uncounted, life })
     }
     /// Opens a key for a command that reads it, and counts the lookup: Redis' `lookupKeyRead`. A command that
     /// only writes opens the key without counting.

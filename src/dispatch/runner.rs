@@ -12,12 +12,14 @@ use crate::keyspace::catalog::Catalog;
 use crate::keyspace::cluster::messages::Outbox;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::life::Lives;
+use crate::keyspace::uncounted::Uncounted;
 use crate::server::reply::Reply;
 use crate::server::{ClientState, Server};
 use crate::store::Tx;
 use crate::telemetry::counters::LookupTally;
 use crate::types::memo::Memo;
 use crate::types::prebuilt::Prebuilt;
+use crate::types::zset;
 use futures_util::future::FutureExt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -44,6 +46,8 @@ pub(crate) struct Runner<'a> {
     pub(crate) noted: Vec<Noted>,
     /// Messages to publish once the transaction has committed.
     pub(crate) outbox: Outbox,
+    /// Changes of sorted sets whose counts [`Runner::settle`] moves. None: each change moves them.
+    pub(crate) uncounted: Option<Uncounted>,
     /// False while a unit runs whose replies are kept under an id.
     pub(crate) may_stream: bool,
     /// Whether what a call makes is prebuilt if the call finds it too large.
@@ -81,6 +85,7 @@ impl<'a> Runner<'a> {
             memo: Memo::default(),
             noted: Vec::new(),
             outbox,
+            uncounted: None,
             may_stream: true,
             may_prebuild: false,
             only_read: false,
@@ -103,7 +108,17 @@ impl<'a> Runner<'a> {
     /// The database at `db`.
     pub(crate) fn scope_at(&self, db: Prefix, number: u8) -> Scope<'_> {
         let (tx, now, round, space) = (self.tx, self.lives.now, self.catalog.round, &self.server.space);
-        Scope { tx, db, number, now, round, space, outbox: None, life: self.lives.life() }
+        let (outbox, uncounted, life) = (None, self.uncounted.as_ref(), self.lives.life());
+        Scope { tx, db, number, now, round, space, outbox, uncounted, life }
+    }
+
+    /// Moves the counts of all that has changed in sorted sets. Call this before the commit.
+    pub(crate) async fn settle(&self) -> Result<()> {
+        let Some(uncounted) = &self.uncounted else { return Ok(()) };
+        for ((db, oid), changes) in uncounted.take_all() {
+            zset::settle(&self.scope_at(db, 0), oid, &changes).await?;
+        }
+        Ok(())
     }
 
     fn cx<'b>(&'b mut self, call: &Call, client: &'b mut ClientState, prebuilt: &'b [Prebuilt]) -> Cx<'b> {
@@ -124,6 +139,7 @@ impl<'a> Runner<'a> {
             lookups: &self.lookups,
             memo: &self.memo,
             outbox: &self.outbox,
+            uncounted: self.uncounted.as_ref(),
         }
     }
 

@@ -99,6 +99,8 @@ pub(super) struct Attempts {
     /// Keeps other writers off the keys of the front job.
     fence: Option<Fence>,
     width: Width,
+    /// Whether the counts of sorted sets move once a batch.
+    counts_later: bool,
     /// The last attempt saw something alive that expired before the attempt could commit.
     too_late: bool,
     /// When the store last answered all that a job or its prebuilding asked for.
@@ -122,6 +124,7 @@ impl Attempts {
             made: 0,
             fence: None,
             width: Width::unlimited(),
+            counts_later: true,
             too_late: false,
             answered,
             commit_took,
@@ -265,8 +268,8 @@ impl Attempts {
     async fn run_some(&mut self, jobs: &mut VecDeque<Job>) {
         let Some(oldest) = jobs.front() else { return };
         let mut deadline = Deadline::new(&self.server, oldest.since);
-        let mut width = self.width.of(jobs.len());
-        let mut open = Vec::new();
+        let (mut width, mut open) = (self.width.of(jobs.len()), Vec::new());
+        self.counts_later = true;
         for tries in 1u32.. {
             let begun = self.server.env.clock.monotonic();
             match self.attempt(jobs, width, &mut open, &mut deadline).await {
@@ -405,6 +408,7 @@ impl Attempts {
         let mut batch = Batch::new(&self.server, &tx, now, self.rng.fork()).await?;
         // An attempt that may have been applied is resolved here, not passed on.
         batch.runner.in_lane = self.beside.is_some() && open.is_empty();
+        batch.runner.uncounted = self.counts_later.then(Default::default);
         if self.server.store.prefers_prefetch() && self.prebuilds.is_empty() {
             batch.prefetch(jobs.iter().take(width).map(|j| &j.unit)).await;
         }
@@ -423,6 +427,7 @@ impl Attempts {
                 break;
             }
         }
+        batch.settle(&mut self.counts_later).await?;
         let server = self.server.clone();
         let published = Publication::new(batch.take_messages(), done.iter().map(|done| done.published));
         tx.foresee().await;
@@ -431,7 +436,6 @@ impl Attempts {
             let number = self.slot.next();
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
             tx.set(&self.slot.key, &number.to_le_bytes())?;
-            let size = done.len();
             let claim = batch.runner.lives.claim(timeline, hold.is_some() || !open.is_empty());
             self.too_late = claim.is_err();
             let _claim = claim?;
@@ -445,7 +449,7 @@ impl Attempts {
                 }
                 result => {
                     self.server.tracking.committed(result?);
-                    self.server.telemetry.on_batch(size, clock.monotonic() - start);
+                    self.server.telemetry.on_batch(done.len(), clock.monotonic() - start);
                 }
             }
         }

@@ -192,6 +192,19 @@ impl<'a> Batch<'a> {
         Ok(Done::new(client, replies, self.take_lookups()).noting(self.take_noted()))
     }
 
+    /// Moves the counts of sorted sets that the units have changed. If that fails, each call has to move its own (`later`
+    /// becomes false): the one that fails gets the error.
+    pub(super) async fn settle(&self, later: &mut bool) -> Result<(), Halt> {
+        match self.runner.settle().await {
+            Ok(()) => Ok(()),
+            Err(Error::Store(e)) if ends_attempt(&e) => Err(e.into()),
+            Err(_) => {
+                *later = false;
+                Err(Halt::Rerun)
+            }
+        }
+    }
+
     /// Takes the lookups of the units that ran since the last call.
     pub(super) fn take_lookups(&mut self) -> Lookups {
         self.runner.lookups.take()

@@ -94,6 +94,7 @@ impl Executor {
             round: catalog.round,
             space: &server.space,
             outbox: Some(&outbox),
+            uncounted: None,
             life: lives.life(),
         };
         let generation = tx.generation().await?;

@@ -43,7 +43,7 @@ impl Oid {
 }
 
 /// The short prefix of a database: 2 to 5 bytes; the first is 0x80 + the number of bytes that follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Prefix {
     len: u8,
     bytes: [u8; 5],

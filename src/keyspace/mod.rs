@@ -74,6 +74,7 @@ pub(crate) mod reads;
 pub(crate) mod scripts;
 pub(crate) mod secret;
 pub(crate) mod sending;
+pub mod uncounted;
 pub(crate) mod watched_absent;
 
 use crate::config::Events;
@@ -100,6 +101,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use uncounted::Uncounted;
 use watched_absent::WatchedAbsent;
 
 const NOT_RANDOM: ReplyError = ReplyError::new(
@@ -229,6 +231,7 @@ impl Keyspace {
             round: Round::default(),
             space: self,
             outbox: None,
+            uncounted: None,
             life: Life::default(),
         }
     }
@@ -283,6 +286,8 @@ pub struct Scope<'a> {
     pub space: &'a Keyspace,
     /// Receives the events and changes of keys. None: nothing is published.
     pub outbox: Option<&'a Outbox>,
+    /// Changes of sorted sets whose counts move later. None: each change moves them.
+    pub uncounted: Option<&'a Uncounted>,
     /// Decides which keys are alive.
     pub life: Life<'a>,
 }

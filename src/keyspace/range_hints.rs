@@ -49,6 +49,13 @@ impl RangeHint {
         &self.begin[..] <= row && row < &self.end[..]
     }
 
+    /// The same of its place.
+    pub(crate) fn holds_place(&self, place: &[u8]) -> bool {
+        let [begin, end] =
+            [&self.begin, &self.end].map(|row| row.split_at_checked(self.head).unwrap_or_default());
+        begin.1 <= place && (begin.0 != end.0 || place < end.1)
+    }
+
     fn size(&self) -> usize {
         self.begin.len() + self.end.len() + HINT
     }
@@ -148,6 +155,13 @@ mod tests {
             [("a", None), ("b", Some(&first)), ("cz", Some(&first)), ("d", Some(&second)), ("f", None)]
         {
             assert_eq!(find(&hints, row).as_ref(), wanted, "{row}");
+        }
+        for place in ["a", "b", "cz", "d", "f"] {
+            let row = format!("q{place}");
+            for end in ["qd", "r"] {
+                let hint = RangeHint { head: 1, ..hint("qb", end, 1) };
+                assert_eq!(hint.holds_place(place.as_bytes()), hint.holds(row.as_bytes()), "{place} {end}");
+            }
         }
         let moved = hint("b", "c", 3);
         hints.learn(moved.clone());

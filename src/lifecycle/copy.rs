@@ -11,6 +11,7 @@ use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after, prefix_end};
 use crate::types::Value;
 use crate::types::object::{self, Count};
 use crate::types::prebuilt::{Object, Source};
+use crate::types::zset;
 use bytes::Bytes;
 use tokio::task::yield_now;
 
@@ -25,6 +26,8 @@ pub(crate) async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Re
         let Count(count) = object::count(from, old, Read::Serializable).await?;
         to.tx.set(&to.db.count(new), &count.to_le_bytes())?;
     }
+    // What is copied has all that this transaction has changed.
+    zset::settled(from, old).await?;
     for tag in value.kind().rows() {
         rows(from, to, *tag, (old, new)).await?;
     }

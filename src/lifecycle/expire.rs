@@ -192,6 +192,7 @@ async fn try_remove(
         round,
         space,
         outbox: Some(&outbox),
+        uncounted: None,
         life: Life::default(),
     };
     let mut done = Swept::default();

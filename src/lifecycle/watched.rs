@@ -155,6 +155,7 @@ async fn renew_some(space: &Keyspace, names: &[Name]) -> Result<usize> {
             round: Round::default(),
             space,
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         };
         let mut slot = object::open(&s, key, Read::Serializable).await?;

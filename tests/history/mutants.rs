@@ -48,6 +48,7 @@ fn sweep_without_recheck(cluster: Arc<Cluster>, server: usize, shard: u8) -> Box
             round: Round::default(),
             space,
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         };
         for (row, _) in &due.pairs {

@@ -181,6 +181,7 @@ impl Rig {
             round: self.round().await,
             space: self.space(),
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         }
     }

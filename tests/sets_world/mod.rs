@@ -64,6 +64,7 @@ impl World {
             round: Round::default(),
             space: &self.space,
             outbox: None,
+            uncounted: None,
             life: Default::default(),
         }
     }

@@ -6,6 +6,8 @@ mod draws;
 mod pops;
 mod ranges;
 mod stored;
+#[cfg(test)]
+mod tests;
 mod waiting;
 
 use crate::commands::args::{ArgResult, Args};

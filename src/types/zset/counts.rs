@@ -26,6 +26,10 @@
 //! Adds take no write conflict there, so adds do not disturb each other. Who divides writes counts that it has read
 //! in full, as numbers, not as differences.
 //!
+//! **Counts that move together.** The calls of a batch leave their changes to its end, or to the next call that reads
+//! counts of the object ([`Uncounted`](crate::keyspace::uncounted::Uncounted)): for the arguments above it does not matter
+//! when in a transaction that happens.
+//!
 //! A range is divided by the transaction that makes it too large, a group likewise: so the price of dividing is
 //! shared evenly, and no job has to follow. Ranges that became small are joined with a neighbor by the
 //! transaction that made them small. A boundary of a level keeps the ranges below
@@ -33,16 +37,19 @@
 
 mod ranks;
 
+pub(super) use ranks::Ranks;
+
 use super::rows::PAGE;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, RankedRow};
 use crate::keyspace::range_hints::RangeHint;
 use crate::keyspace::reads::get_many;
+use crate::keyspace::uncounted::Changes;
 use crate::store::{RangeOptions, Read, key_after};
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use tokio::task::coop::consume_budget;
 
 /// The levels of counts. Above the last one, all groups are read.
@@ -179,7 +186,7 @@ impl<'a> Counts<'a> {
         while let Some((first, _)) = rest.first() {
             let hint = self.s.space.ranges.find(&self.row(level, first).into(), skipped);
             let (these, behind) = match &hint {
-                Some(hint) => self.held(level, hint, rest),
+                Some(hint) => Self::held(hint, rest),
                 None => rest.split_at(1),
             };
             match hint {
@@ -219,13 +226,8 @@ impl<'a> Counts<'a> {
     }
 
     /// Divides changes, of which the first is in a range, into those that are and those behind it.
-    fn held<'b, 'c>(
-        &self,
-        level: u8,
-        range: &RangeHint,
-        changes: &'b [Change<'c>],
-    ) -> (&'b [Change<'c>], &'b [Change<'c>]) {
-        changes.split_at(changes.partition_point(|(place, _)| range.holds(&self.row(level, place))))
+    fn held<'b, 'c>(range: &RangeHint, changes: &'b [Change<'c>]) -> (&'b [Change<'c>], &'b [Change<'c>]) {
+        changes.split_at(changes.partition_point(|(place, _)| range.holds_place(place)))
     }
 
     /// The ranges, their counts and the sums of changes for which there are no hints. A range may come twice.
@@ -238,7 +240,7 @@ impl<'a> Counts<'a> {
             all.extend(found.into_iter().zip(some).map(|((hint, count), (_, n))| (hint, count, *n)));
             rest = behind;
             if let Some((last, _, sum)) = all.last_mut() {
-                let (these, others) = self.held(level, last, behind);
+                let (these, others) = Self::held(last, behind);
                 *sum += sum_of(these);
                 rest = others;
             }
@@ -326,8 +328,21 @@ impl<'a> Counts<'a> {
         Ok(())
     }
 
-    /// Members have come to (+1) or gone from (-1) places, whose rows this transaction has written.
-    pub(super) async fn change(&self, changes: &BTreeMap<Vec<u8>, i64>) -> Result<()> {
+    /// Members have come to (+1) or gone from (-1) places, whose rows this transaction has written. Their counts move
+    /// now, or together with those of others in this transaction.
+    pub(super) async fn change(&self, changes: Changes) -> Result<()> {
+        let now = match self.s.uncounted {
+            Some(uncounted) => uncounted.add((self.s.db, self.oid), changes),
+            None => Some(changes),
+        };
+        match now {
+            Some(changes) => self.count(&changes).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Moves the counts above members that have come to (+1) or gone from (-1) places.
+    pub(super) async fn count(&self, changes: &Changes) -> Result<()> {
         let changes: Vec<Change<'_>> = changes.iter().map(|(place, n)| (place, *n)).collect();
         let levels = try_join_all((0..LEVELS).map(|level| self.touched(level, &changes))).await?;
         for (level, touched) in (0..LEVELS).zip(&levels) {

@@ -30,12 +30,13 @@ use crate::env::aside_of;
 use crate::error::{Error, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, place};
+use crate::keyspace::uncounted::Changes;
 use crate::store::{RangeOptions, Read, key_after};
 use crate::types::Value;
 use crate::types::object::{self, Slot};
 pub(crate) use ahead::{Ahead, prefetch};
 use bytes::Bytes;
-use counts::Counts;
+use counts::{Counts, Ranks};
 use futures_util::future::{try_join, try_join_all};
 pub use record::ZsetRep;
 pub use rows::Change;
@@ -262,7 +263,7 @@ pub async fn rank(
             let score = rows::scores(s, *oid, members, Read::Serializable).await?.pop().flatten();
             let Some(score) = score else { return Ok(None) };
             let all = object::count(s, *oid, Read::Serializable).await?.cardinality();
-            (Some(score), Counts::new(s, *oid).rank(&place_of(score, member)).await?, all)
+            (Some(score), Ranks::of(s, *oid).await?.rank(&place_of(score, member)).await?, all)
         }
     };
     let last = all.checked_sub(1).and_then(|last| last.checked_sub(rank)).ok_or_else(counts::corrupt)?;
@@ -277,7 +278,7 @@ pub async fn count(s: &Scope<'_>, rep: Option<&ZsetRep>, places: &Places, read: 
         Some(ZsetRep::Rows { .. }) if places.is_empty() => Ok(0),
         Some(ZsetRep::Rows { oid, .. }) => {
             let all = object::count(s, *oid, read).await?.cardinality();
-            let counts = Counts::new(s, *oid);
+            let counts = Ranks::of(s, *oid).await?;
             let until = async {
                 match &places.end {
                     Some(end) => counts.rank(end).await,
@@ -330,7 +331,7 @@ pub async fn range(
 /// The members with these ranks, which exist.
 pub(crate) async fn at(s: &Scope<'_>, oid: Oid, ranks: &[u64]) -> Result<Vec<Entry>> {
     object::count(s, oid, Read::Serializable).await?;
-    let counts = Counts::new(s, oid);
+    let counts = Ranks::of(s, oid).await?;
     let one = async |rank: u64| {
         let spot = counts.at(rank).await?.ok_or_else(counts::corrupt)?;
         let places = Places { begin: spot.begin, ..Places::all() };
@@ -354,7 +355,7 @@ async fn skipped(s: &Scope<'_>, oid: Oid, places: &Places, pick: Pick) -> Result
         return Ok(Some((places.clone(), pick)));
     }
     let all = object::count(s, oid, Read::Serializable).await?.cardinality();
-    let counts = Counts::new(s, oid);
+    let counts = Ranks::of(s, oid).await?;
     if pick.reverse {
         let until = match &places.end {
             Some(end) => counts.rank(end).await?,
@@ -455,6 +456,16 @@ pub(crate) async fn replace(
 /// Puts distinct members in order.
 pub(crate) fn sort(entries: &mut [Entry]) {
     entries.sort_unstable_by(|(a, m), (b, n)| m.cmp(n).then_with(|| a.cmp(b)));
+}
+
+/// Moves the counts that wait in this transaction, if this is a sorted set in rows.
+pub(crate) async fn settled(s: &Scope<'_>, oid: Oid) -> Result<()> {
+    Ranks::of(s, oid).await.map(drop)
+}
+
+/// Moves the counts above members of a sorted set in rows that have changed in this transaction.
+pub(crate) async fn settle(s: &Scope<'_>, oid: Oid, changes: &Changes) -> Result<()> {
+    Counts::new(s, oid).count(changes).await
 }
 
 /// A sorted set of these entries, which are in order.

@@ -113,7 +113,7 @@ pub(super) async fn change(s: &Scope<'_>, oid: Oid, changes: &[Change]) -> Resul
         consume_budget().await;
     }
     s.tx.add(&s.db.count(oid), &Count::step(grown))?;
-    Counts::new(s, oid).change(&moved).await
+    Counts::new(s, oid).change(moved).await
 }
 
 /// Writes the rows of a new object; the entries are distinct and in order.

@@ -5,6 +5,8 @@
 
 use super::{Counts, LEVELS, corrupt, decode};
 use crate::error::Result;
+use crate::keyspace::Scope;
+use crate::keyspace::keys::Oid;
 use crate::store::key_after;
 
 /// A range of a level: the place of its boundary and that of the next one, which the last one does not have.
@@ -22,7 +24,20 @@ pub(in crate::types::zset) struct Spot {
     pub(in crate::types::zset) before: u64,
 }
 
-impl Counts<'_> {
+/// The counts of one object, which show all that its transaction has changed.
+#[derive(Clone, Copy)]
+pub(in crate::types::zset) struct Ranks<'a>(Counts<'a>);
+
+impl<'a> Ranks<'a> {
+    /// Moves the counts that wait in this transaction.
+    pub(in crate::types::zset) async fn of(s: &'a Scope<'a>, oid: Oid) -> Result<Self> {
+        let counts = Counts::new(s, oid);
+        if let Some(changes) = s.uncounted.and_then(|uncounted| uncounted.take((s.db, oid))) {
+            // Boxed: every command with ranks contains this future.
+            Box::pin(counts.count(&changes)).await?;
+        }
+        Ok(Ranks(counts))
+    }
     /// The number of members before a place. Exact at one version: whoever writes what follows from it reads N
     /// serializably.
     pub(in crate::types::zset) async fn rank(&self, place: &[u8]) -> Result<u64> {
@@ -39,9 +54,9 @@ impl Counts<'_> {
     /// range of that boundary. On a cluster the end of that range is not known.
     async fn before(&self, level: u8, (from, to): Range, place: &[u8]) -> Result<(i64, Range)> {
         let (mut before, mut last, mut begin, mut next) = (0, None, Vec::new(), None);
-        let (from, end) = (self.row(level, &from), self.end(level, to.as_deref()));
-        let until = self.s.tx.prefers_prefetch().then(|| key_after(&self.row(level, place)));
-        let (skipped, mut is_sound) = (self.before_places(level), true);
+        let (from, end) = (self.0.row(level, &from), self.0.end(level, to.as_deref()));
+        let until = self.0.s.tx.prefers_prefetch().then(|| key_after(&self.0.row(level, place)));
+        let (skipped, mut is_sound) = (self.0.before_places(level), true);
         let mut each = |row: &[u8], raw: &[u8]| {
             let at = row.get(skipped..).unwrap_or_default();
             if at > place {
@@ -56,7 +71,7 @@ impl Counts<'_> {
             begin.clear();
             begin.extend_from_slice(at);
         };
-        self.s.tx.visit_kept((&from, &end), until.as_deref().unwrap_or(&end), &mut each).await?;
+        self.0.s.tx.visit_kept((&from, &end), until.as_deref().unwrap_or(&end), &mut each).await?;
         if !is_sound || last.is_none() {
             return Err(corrupt().into());
         }
@@ -65,12 +80,12 @@ impl Counts<'_> {
 
     /// The number of places of a range that are before another place.
     async fn within(&self, (from, to): Range, place: &[u8]) -> Result<i64> {
-        let (db, place) = (&self.s.db, self.s.db.ranked_place(self.oid, place));
-        let from = db.ranked_place(self.oid, &from);
-        let end = to.map_or_else(|| db.ranked_places_end(self.oid), |to| db.ranked_place(self.oid, &to));
+        let (db, place) = (&self.0.s.db, self.0.s.db.ranked_place(self.0.oid, place));
+        let from = db.ranked_place(self.0.oid, &from);
+        let end = to.map_or_else(|| db.ranked_places_end(self.0.oid), |to| db.ranked_place(self.0.oid, &to));
         let mut found = 0;
         let mut each = |row: &[u8], _: &[u8]| found += i64::from(*row < place[..]);
-        self.s.tx.visit_kept((&from, &end), &place, &mut each).await?;
+        self.0.s.tx.visit_kept((&from, &end), &place, &mut each).await?;
         Ok(found)
     }
 
@@ -91,7 +106,7 @@ impl Counts<'_> {
     /// of members. `left` becomes the number of those before it in that part.
     async fn holder(&self, level: u8, (from, to): Range, left: &mut i64) -> Result<Option<(Range, i64)>> {
         let (mut holder, mut next) = (None, None);
-        let (skipped, mut is_sound) = (self.before_places(level), true);
+        let (skipped, mut is_sound) = (self.0.before_places(level), true);
         let mut each = |row: &[u8], raw: &[u8]| {
             let at = row.get(skipped..).unwrap_or_default();
             let count = decode(raw).map(|(count, _)| count);
@@ -102,8 +117,8 @@ impl Counts<'_> {
                 (None, count) => *left -= count.unwrap_or(0),
             }
         };
-        let (begin, end) = (self.row(level, &from), self.end(level, to.as_deref()));
-        self.s.tx.visit_kept((&begin, &end), &end, &mut each).await?;
+        let (begin, end) = (self.0.row(level, &from), self.0.end(level, to.as_deref()));
+        self.0.s.tx.visit_kept((&begin, &end), &end, &mut each).await?;
         if !is_sound {
             return Err(corrupt().into());
         }
