@@ -25,6 +25,7 @@ mod directory;
 mod drain;
 mod engine;
 mod faults;
+mod front;
 mod gaps;
 mod headed;
 mod layout;

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// No cell, no row.
 const NONE: u32 = u32::MAX;
 /// Approximate bytes of a row besides its key and value: the row, its slot in the table and in the index.
-const ROW: usize = 192;
+const ROW: usize = 240;
 /// Approximate bytes of an earlier value besides the value.
 const CELL: usize = 64;
 /// Changes that are collected while a lock is held.

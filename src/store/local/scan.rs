@@ -5,6 +5,7 @@
 //! return.
 
 use super::directory::read_error;
+use super::front::{Front, Part};
 use super::layout;
 use super::merged::Rows;
 use super::snapshot::SnapshotView;
@@ -18,14 +19,14 @@ use std::collections::btree_map::Range;
 /// Returns the pairs in `begin..end` (stored keys, `begin < end`), with user keys.
 pub(super) fn scan(
     view: &SnapshotView,
-    writes: Option<&mut Writes>,
+    own: Option<(&mut Writes, &mut Front)>,
     begin: &Bytes,
     end: &Bytes,
     options: RangeOptions,
 ) -> StoreResult<Pairs> {
     let reverse = options.reverse;
     let mut out = Collector { options, bytes: 0, pairs: Pairs::default() };
-    let Some(writes) = writes else {
+    let Some((writes, front)) = own else {
         let mut rows = view.rows(begin, end, reverse);
         copy(&mut rows, &mut out);
         rows.status().map_err(read_error)?;
@@ -33,9 +34,24 @@ pub(super) fn scan(
     };
     let (begin, end) = writes.trimmed(begin, end, reverse);
     if begin < end {
-        let mut rows = view.rows(&begin, &end, reverse);
-        merge(&mut rows, writes, Own::new(writes.between(&begin, &end), reverse), &mut out);
-        rows.status().map_err(read_error)?;
+        // Only an iterator jumps over what was cleared.
+        if Front::is_for(options) && writes.cleared.is_empty() {
+            let (mut from, mut to) = (begin.clone(), end.clone());
+            while from < to && !out.pairs.more {
+                let mut part = front.part(view, (&from, &to), options)?;
+                let own = Own::new(writes.between(&part.begin, &part.end), reverse);
+                merge(&mut part, writes, own, &mut out);
+                if reverse {
+                    to = part.begin;
+                } else {
+                    from = part.end;
+                }
+            }
+        } else {
+            let mut rows = view.rows(&begin, &end, reverse);
+            merge(&mut rows, writes, Own::new(writes.between(&begin, &end), reverse), &mut out);
+            rows.status().map_err(read_error)?;
+        }
         let first = out.pairs.pairs.first().map(|(key, _)| layout::stored(key));
         writes.begins_at(&begin, &end, first, reverse);
     }
@@ -95,9 +111,43 @@ fn copy(rows: &mut Rows<'_>, out: &mut Collector) {
     }
 }
 
-fn merge(rows: &mut Rows<'_>, writes: &Writes, mut own: Own<'_>, out: &mut Collector) {
+/// Rows of the snapshot, in the order of the read.
+trait Base {
+    fn item(&self) -> Option<(&[u8], &[u8])>;
+    fn step(&mut self);
+    /// Skips the keys in `begin..end`, one of which is the current one.
+    fn jump(&mut self, begin: &[u8], end: &[u8]);
+}
+
+impl Base for Rows<'_> {
+    fn item(&self) -> Option<(&[u8], &[u8])> {
+        Rows::item(self)
+    }
+    fn step(&mut self) {
+        Rows::step(self);
+    }
+    fn jump(&mut self, begin: &[u8], end: &[u8]) {
+        Rows::jump(self, begin, end);
+    }
+}
+
+impl Base for Part<'_> {
+    fn item(&self) -> Option<(&[u8], &[u8])> {
+        Part::item(self)
+    }
+    fn step(&mut self) {
+        Part::step(self);
+    }
+    fn jump(&mut self, begin: &[u8], end: &[u8]) {
+        while self.item().is_some_and(|(key, _)| begin <= key && key < end) {
+            Part::step(self);
+        }
+    }
+}
+
+fn merge(rows: &mut impl Base, writes: &Writes, mut own: Own<'_>, out: &mut Collector) {
     loop {
-        let side = match (rows.key(), own.head) {
+        let side = match (rows.item().map(|(key, _)| key), own.head) {
             (None, None) => return,
             (Some(_), None) => Ordering::Less,
             (None, Some(_)) => Ordering::Greater,
@@ -120,7 +170,7 @@ fn merge(rows: &mut Rows<'_>, writes: &Writes, mut own: Own<'_>, out: &mut Colle
 }
 
 /// Takes the row under the iterator, unless it lies in a cleared range: then skips the whole range.
-fn take_row(rows: &mut Rows<'_>, writes: &Writes, out: &mut Collector) -> bool {
+fn take_row(rows: &mut impl Base, writes: &Writes, out: &mut Collector) -> bool {
     let Some((key, value)) = rows.item() else { return false };
     if let Some((begin, end)) = writes.cleared.covering(key) {
         rows.jump(begin, end);

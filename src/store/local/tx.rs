@@ -6,6 +6,7 @@
 //! for the disk there.
 
 use super::committer::Request;
+use super::front::Front;
 use super::layout::{self, stored, with_stored, with_stored_parts};
 use super::reads::Reads;
 use super::snapshot::{Published, SnapshotView};
@@ -55,6 +56,7 @@ pub struct LocalTx {
 struct State {
     reads: Reads,
     writes: Writes,
+    front: Front,
     watches: Vec<(Bytes, oneshot::Sender<()>)>,
     /// See [`LocalTx::foresee`].
     foreseen: bool,
@@ -271,7 +273,8 @@ impl LocalTx {
         }
         let (b, e) = (stored(begin), stored(end));
         let pairs = if self.overlaid.load(Ordering::Acquire) {
-            scan::scan(view, Some(&mut self.state.lock().writes), &b, &e, options)?
+            let State { writes, front, .. } = &mut *self.state.lock();
+            scan::scan(view, Some((writes, front)), &b, &e, options)?
         } else {
             scan::scan(view, None, &b, &e, options)?
         };
