@@ -20,7 +20,7 @@ use crate::telemetry::counters::LookupTally;
 use crate::types::memo::Memo;
 use crate::types::prebuilt::Prebuilt;
 use crate::types::zset;
-use futures_util::future::FutureExt;
+use futures_util::future::{FutureExt, try_join_all};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -115,10 +115,11 @@ impl<'a> Runner<'a> {
     /// Moves the counts of all that has changed in sorted sets. Call this before the commit.
     pub(crate) async fn settle(&self) -> Result<()> {
         let Some(uncounted) = &self.uncounted else { return Ok(()) };
-        for ((db, oid), changes) in uncounted.take_all() {
-            zset::settle(&self.scope_at(db, 0), oid, &changes).await?;
-        }
-        Ok(())
+        let each = uncounted
+            .take_all()
+            .map(async |((db, oid), changes)| zset::settle(&self.scope_at(db, 0), oid, &changes).await);
+        let all = AssertUnwindSafe(try_join_all(each)).catch_unwind().await;
+        all.unwrap_or_else(|_| Err(PANICKED.into())).map(drop)
     }
 
     fn cx<'b>(&'b mut self, call: &Call, client: &'b mut ClientState, prebuilt: &'b [Prebuilt]) -> Cx<'b> {

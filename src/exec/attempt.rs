@@ -28,7 +28,7 @@
 //!
 //! **Size.** A batch that grows beyond 1 MB, 2000 rows or 100 ms is cut, a pipeline in it too; the rest runs next.
 
-use super::batch::{Batch, Halt, is_full};
+use super::batch::{Batch, Halt, is_full, refused};
 use super::deadline::Deadline;
 use super::prebuild::{self, Prebuilds};
 use super::unit::{Beside, Done, Job};
@@ -279,6 +279,7 @@ impl Attempts {
                     return answer_after(delivery, jobs, done);
                 }
                 Err(Halt::Rerun) => {}
+                Err(Halt::Uncounted) => self.counts_later = false,
                 Err(Halt::TooHeavy) => {
                     width = self.pass_on(jobs);
                     if jobs.is_empty() {
@@ -427,11 +428,10 @@ impl Attempts {
                 break;
             }
         }
-        batch.settle(&mut self.counts_later).await?;
-        let server = self.server.clone();
+        batch.settle().await?;
         let published = Publication::new(batch.take_messages(), done.iter().map(|done| done.published));
         tx.foresee().await;
-        let turn = server.take_turn(&tx, &published).await?;
+        let turn = self.server.take_turn(&tx, &published).await?;
         if tx.is_write() || !open.is_empty() {
             let number = self.slot.next();
             tx.add_read_conflict(&self.slot.key, &self.slot.key_end)?;
@@ -439,7 +439,7 @@ impl Attempts {
             let claim = batch.runner.lives.claim(timeline, hold.is_some() || !open.is_empty());
             self.too_late = claim.is_err();
             let _claim = claim?;
-            let ready = clock.monotonic();
+            let (has_counted, ready) = (batch.has_counted(), clock.monotonic());
             let result = tx.commit().await;
             self.commit_took = clock.monotonic() - ready;
             match result {
@@ -448,13 +448,13 @@ impl Attempts {
                     return Err(StoreError::Unknown.into());
                 }
                 result => {
-                    self.server.tracking.committed(result?);
+                    self.server.tracking.committed(result.map_err(|e| refused(e, has_counted))?);
                     self.server.telemetry.on_batch(done.len(), clock.monotonic() - start);
                 }
             }
         }
         drop(hold);
-        Ok((done, server.publish_in(published, turn).await))
+        Ok((done, self.server.publish_in(published, turn).await))
     }
 
     /// Returns the replies and messages of the open attempt that was committed, and drops the claims of all

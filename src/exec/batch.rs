@@ -16,6 +16,7 @@ use crate::keyspace::cluster::messages::Message;
 use crate::keyspace::dictionary::backpressure;
 use crate::keyspace::keys::scripts::{LibraryRow, ScriptRow};
 use crate::keyspace::keys::{IdempotencyName, root};
+use crate::keyspace::uncounted::Uncounted;
 use crate::lifecycle::watched;
 use crate::server::reply::Reply;
 use crate::server::{AfterReply, ClientState, Server};
@@ -55,6 +56,8 @@ pub(super) enum Halt {
     Rerun,
     /// A call is too heavy for the lane: its unit must run elsewhere.
     TooHeavy,
+    /// Counts of sorted sets could not move together: each call has to move its own, and the one that fails gets the error.
+    Uncounted,
     /// Other servers cleared this server's rows, so the outcome of an open attempt can no longer be known.
     Forgotten,
 }
@@ -192,17 +195,18 @@ impl<'a> Batch<'a> {
         Ok(Done::new(client, replies, self.take_lookups()).noting(self.take_noted()))
     }
 
-    /// Moves the counts of sorted sets that the units have changed. If that fails, each call has to move its own (`later`
-    /// becomes false): the one that fails gets the error.
-    pub(super) async fn settle(&self, later: &mut bool) -> Result<(), Halt> {
+    /// Moves the counts of sorted sets that the units have changed.
+    pub(super) async fn settle(&self) -> Result<(), Halt> {
         match self.runner.settle().await {
             Ok(()) => Ok(()),
             Err(Error::Store(e)) if ends_attempt(&e) => Err(e.into()),
-            Err(_) => {
-                *later = false;
-                Err(Halt::Rerun)
-            }
+            Err(_) => Err(Halt::Uncounted),
         }
+    }
+
+    /// Whether counts have moved together.
+    pub(super) fn has_counted(&self) -> bool {
+        self.runner.uncounted.as_ref().is_some_and(Uncounted::is_used)
     }
 
     /// Takes the lookups of the units that ran since the last call.
@@ -274,6 +278,12 @@ impl<'a> Batch<'a> {
                         forced.unit = Some(Error::from(e).into_reply());
                         return Err(Halt::Rerun);
                     }
+                    // It may be about the changes of other calls.
+                    Some(Err(Error::Store(_)))
+                        if self.runner.uncounted.as_ref().is_some_and(Uncounted::has_failed) =>
+                    {
+                        return Err(Halt::Uncounted);
+                    }
                     // The call's writes must not be committed: the other calls run again without it.
                     failed => {
                         let error = failed.and_then(Result::err).map_or(PANICKED, Error::into_reply);
@@ -321,6 +331,11 @@ impl<'a> Batch<'a> {
         }
         Ok(true)
     }
+}
+
+/// Why a batch is abandoned whose commit has failed: counts that move together may make it too large.
+pub(super) fn refused(e: StoreError, has_counted: bool) -> Halt {
+    if e == StoreError::TooLarge && has_counted { Halt::Uncounted } else { e.into() }
 }
 
 /// Whether nothing more should join a transaction: others wait while it commits.

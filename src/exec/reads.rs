@@ -87,7 +87,7 @@ pub(super) async fn run(
                 publish(server, published).await;
                 return Done::new(client, replies, lookups).noting(noted).answering(unit);
             }
-            Err(Halt::Rerun) => {}
+            Err(Halt::Rerun | Halt::Uncounted) => {}
             Err(Halt::Store(e)) => {
                 if let Err(e) = deadline.on_error(server, e).await {
                     return Box::pin(without_store(server, unit, forced, deadline, e)).await;

@@ -7,6 +7,7 @@
 use super::keys::{Oid, Prefix};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most places of one object that wait.
 const MOST: usize = 2048;
@@ -20,7 +21,11 @@ pub(crate) type Changes = BTreeMap<Vec<u8>, i64>;
 
 /// See the module. One per transaction.
 #[derive(Debug, Default)]
-pub struct Uncounted(Mutex<BTreeMap<Of, Waiting>>);
+pub struct Uncounted {
+    waiting: Mutex<BTreeMap<Of, Waiting>>,
+    is_used: AtomicBool,
+    has_failed: AtomicBool,
+}
 
 #[derive(Debug, Default)]
 struct Waiting {
@@ -31,7 +36,8 @@ struct Waiting {
 impl Uncounted {
     /// Adds changes to those that wait. Returns all of the object's that the caller is to count now, if they are many.
     pub(crate) fn add(&self, of: Of, changes: Changes) -> Option<Changes> {
-        let mut all = self.0.lock();
+        self.is_used.store(true, Ordering::Relaxed);
+        let mut all = self.waiting.lock();
         let waiting = all.entry(of).or_default();
         for (place, n) in changes {
             waiting.bytes += place.len();
@@ -44,12 +50,31 @@ impl Uncounted {
 
     /// Takes what waits of an object.
     pub(crate) fn take(&self, of: Of) -> Option<Changes> {
-        self.0.lock().remove(&of).map(Waiting::into_changes)
+        self.waiting.lock().remove(&of).map(Waiting::into_changes)
     }
 
     /// Takes what waits of all objects.
     pub(crate) fn take_all(&self) -> impl Iterator<Item = (Of, Changes)> + use<> {
-        std::mem::take(&mut *self.0.lock()).into_iter().map(|(of, waiting)| (of, waiting.into_changes()))
+        std::mem::take(&mut *self.waiting.lock())
+            .into_iter()
+            .map(|(of, waiting)| (of, waiting.into_changes()))
+    }
+}
+
+impl Uncounted {
+    /// Whether changes have waited.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Counts of changes that waited could not be moved.
+    pub(crate) fn fail(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was so.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
     }
 }
 

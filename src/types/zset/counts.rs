@@ -27,7 +27,7 @@
 //! in full, as numbers, not as differences.
 //!
 //! **Counts that move together.** The calls of a batch leave their changes to its end, or to the next call that reads
-//! counts of the object ([`Uncounted`](crate::keyspace::uncounted::Uncounted)): for the arguments above it does not matter
+//! counts of the object ([`Uncounted`]): for the arguments above it does not matter
 //! when in a transaction that happens.
 //!
 //! A range is divided by the transaction that makes it too large, a group likewise: so the price of dividing is
@@ -45,7 +45,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, RankedRow};
 use crate::keyspace::range_hints::RangeHint;
 use crate::keyspace::reads::get_many;
-use crate::keyspace::uncounted::Changes;
+use crate::keyspace::uncounted::{Changes, Uncounted};
 use crate::store::{RangeOptions, Read, key_after};
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
@@ -227,7 +227,8 @@ impl<'a> Counts<'a> {
 
     /// Divides changes, of which the first is in a range, into those that are and those behind it.
     fn held<'b, 'c>(range: &RangeHint, changes: &'b [Change<'c>]) -> (&'b [Change<'c>], &'b [Change<'c>]) {
-        changes.split_at(changes.partition_point(|(place, _)| range.holds_place(place)))
+        let others = changes.iter().position(|(place, _)| !range.holds_place(place));
+        changes.split_at(others.unwrap_or(changes.len()))
     }
 
     /// The ranges, their counts and the sums of changes for which there are no hints. A range may come twice.
@@ -331,14 +332,16 @@ impl<'a> Counts<'a> {
     /// Members have come to (+1) or gone from (-1) places, whose rows this transaction has written. Their counts move
     /// now, or together with those of others in this transaction.
     pub(super) async fn change(&self, changes: Changes) -> Result<()> {
-        let now = match self.s.uncounted {
-            Some(uncounted) => uncounted.add((self.s.db, self.oid), changes),
-            None => Some(changes),
-        };
-        match now {
-            Some(changes) => self.count(&changes).await,
+        let Some(uncounted) = self.s.uncounted else { return self.count(&changes).await };
+        match uncounted.add((self.s.db, self.oid), changes) {
+            Some(changes) => self.count_waiting(uncounted, &changes).await,
             None => Ok(()),
         }
+    }
+
+    /// Moves counts for changes that may be those of other calls.
+    async fn count_waiting(&self, uncounted: &Uncounted, changes: &Changes) -> Result<()> {
+        self.count(changes).await.inspect_err(|_| uncounted.fail())
     }
 
     /// Moves the counts above members that have come to (+1) or gone from (-1) places.

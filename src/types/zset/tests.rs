@@ -143,8 +143,8 @@ async fn it_behaves_like_a_map_with_an_order() {
     let seed = Rng::from_entropy().u64();
     println!("TERN_SEED={seed}");
     let (w, mut rng, mut model) = (World::new().await, Rng::seeded(seed), Model::new());
-    for step in 0..1500 {
-        let growing = step % 500 < 350;
+    for step in 0..700 {
+        let growing = step % 250 < 175;
         let (tx, uncounted) = (w.server.store.begin(), Uncounted::default());
         let together = rng.below(2) == 0;
         let s = Scope { uncounted: together.then_some(&uncounted), ..w.scope(&tx) };

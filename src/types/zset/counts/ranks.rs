@@ -32,9 +32,11 @@ impl<'a> Ranks<'a> {
     /// Moves the counts that wait in this transaction.
     pub(in crate::types::zset) async fn of(s: &'a Scope<'a>, oid: Oid) -> Result<Self> {
         let counts = Counts::new(s, oid);
-        if let Some(changes) = s.uncounted.and_then(|uncounted| uncounted.take((s.db, oid))) {
+        if let Some(uncounted) = s.uncounted
+            && let Some(changes) = uncounted.take((s.db, oid))
+        {
             // Boxed: every command with ranks contains this future.
-            Box::pin(counts.count(&changes)).await?;
+            Box::pin(counts.count_waiting(uncounted, &changes)).await?;
         }
         Ok(Ranks(counts))
     }
