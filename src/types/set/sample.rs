@@ -264,11 +264,16 @@ async fn draw_distinct(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Re
     }
     let mut sampler = Sampler::open(s, oid).await?;
     let mut taken = BTreeSet::new();
-    let mut ids = Vec::new();
+    let (mut ids, mut again) = (Vec::new(), 0);
     while (ids.len() as u64) < count {
         match sampler.draw(rng).await? {
-            Some(id) if taken.insert(id) => ids.push(id),
-            Some(_) => {}
+            Some(id) if taken.insert(id) => {
+                ids.push(id);
+                again = 0;
+            }
+            // Of the members, only a quarter is drawn.
+            Some(_) if again < PATIENCE => again += 1,
+            Some(_) => return Err(StoreError::Corrupt("a set has fewer members than it says".into()).into()),
             None => break,
         }
     }
@@ -410,5 +415,27 @@ async fn read_weights(s: &Scope<'_>, oid: Oid, bucket: u8) -> Result<Weights> {
             Some((key, _)) if page.more => begin = key_after(key),
             _ => return Ok(out),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Error;
+    use crate::exec::fixtures::World;
+
+    /// Hazard: a number of members that is too large makes a draw of distinct ones endless.
+    #[tokio::test]
+    async fn a_set_of_fewer_members_than_it_says_fails() {
+        let w = World::new().await;
+        let tx = w.server.store.begin();
+        let s = w.server.space.scope(&tx, w.db);
+        let (rep, _) = chunked::create_from_ids(&s, [3, 5].into_iter().collect()).unwrap();
+        let SetRep::Chunked(oid) = rep else { panic!("{rep:?}") };
+        let mut rng = Rng::seeded(1);
+        assert_eq!(distinct(&s, Some(&rep), 2, &mut rng).await.unwrap().len(), 2);
+        tx.add(&s.db.count(oid), &object::Count::step(98)).unwrap();
+        let drawn = distinct(&s, Some(&rep), 3, &mut rng).await;
+        assert!(matches!(drawn, Err(Error::Store(StoreError::Corrupt(_)))), "{drawn:?}");
     }
 }
