@@ -269,7 +269,7 @@ impl<'a> Batch<'a> {
                         break;
                     }
                     Some(Err(Error::TooHeavy)) => return Err(Halt::TooHeavy),
-                    Some(Err(Error::Store(e))) if ends_attempt(&e) => return Err(e.into()),
+                    Some(Err(Error::Store(e))) if self.ends(&e) => return Err(self.ended(e)),
                     Some(Err(Error::Store(e @ StoreError::TooLarge))) if fails_all(unit, call, forced) => {
                         return Err(e.into());
                     }
@@ -277,12 +277,6 @@ impl<'a> Batch<'a> {
                     Some(Err(Error::Store(e @ StoreError::ReplyTooLarge(_)))) if unit.id.is_some() => {
                         forced.unit = Some(Error::from(e).into_reply());
                         return Err(Halt::Rerun);
-                    }
-                    // It may be about the changes of other calls.
-                    Some(Err(Error::Store(_)))
-                        if self.runner.uncounted.as_ref().is_some_and(Uncounted::has_failed) =>
-                    {
-                        return Err(Halt::Uncounted);
                     }
                     // The call's writes must not be committed: the other calls run again without it.
                     failed => {
@@ -309,6 +303,16 @@ impl<'a> Batch<'a> {
             client.after_reply = AfterReply::Excess(held.bytes);
         }
         Ok(Some(held.replies))
+    }
+
+    /// Whether an error of a call concerns the transaction: it may be about counts that other calls have left.
+    fn ends(&self, e: &StoreError) -> bool {
+        ends_attempt(e) || self.runner.uncounted.as_ref().is_some_and(Uncounted::has_failed)
+    }
+
+    /// What follows from such an error.
+    fn ended(&self, e: StoreError) -> Halt {
+        if ends_attempt(&e) { e.into() } else { Halt::Uncounted }
     }
 
     /// Whether a pipeline's unit should end behind the last call.

@@ -19,7 +19,7 @@ use std::collections::btree_map::Range;
 /// Returns the pairs in `begin..end` (stored keys, `begin < end`), with user keys.
 pub(super) fn scan(
     view: &SnapshotView,
-    own: Option<(&mut Writes, &mut Front)>,
+    own: Option<(&mut Writes, &mut Option<Box<Front>>)>,
     begin: &Bytes,
     end: &Bytes,
     options: RangeOptions,
@@ -36,7 +36,7 @@ pub(super) fn scan(
     if begin < end {
         // Only an iterator jumps over what was cleared.
         if Front::is_for(options) && writes.cleared.is_empty() {
-            let (mut from, mut to) = (begin.clone(), end.clone());
+            let (front, mut from, mut to) = (front.get_or_insert_default(), begin.clone(), end.clone());
             while from < to && !out.pairs.more {
                 let mut part = front.part(view, (&from, &to), options)?;
                 let own = Own::new(writes.between(&part.begin, &part.end), reverse);

@@ -56,7 +56,8 @@ pub struct LocalTx {
 struct State {
     reads: Reads,
     writes: Writes,
-    front: Front,
+    // Boxed: transactions lie in the futures of connections.
+    front: Option<Box<Front>>,
     watches: Vec<(Bytes, oneshot::Sender<()>)>,
     /// See [`LocalTx::foresee`].
     foreseen: bool,
