@@ -117,7 +117,7 @@ impl<'a> Runner<'a> {
         let Some(uncounted) = &self.uncounted else { return Ok(()) };
         let each = uncounted
             .take_all()
-            .map(async |((db, oid), changes)| zset::settle(&self.scope_at(db, 0), oid, &changes).await);
+            .map(async |((db, oid), changes)| zset::move_counts(&self.scope_at(db, 0), oid, &changes).await);
         let all = AssertUnwindSafe(try_join_all(each)).catch_unwind().await;
         all.unwrap_or_else(|_| Err(PANICKED.into())).map(drop)
     }

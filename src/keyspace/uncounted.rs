@@ -59,9 +59,7 @@ impl Uncounted {
             .into_iter()
             .map(|(of, waiting)| (of, waiting.into_changes()))
     }
-}
 
-impl Uncounted {
     /// Whether changes have waited.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)

@@ -27,7 +27,7 @@ pub(crate) async fn value(from: &Scope<'_>, to: &Scope<'_>, value: &Value) -> Re
         to.tx.set(&to.db.count(new), &count.to_le_bytes())?;
     }
     // What is copied has all that this transaction has changed.
-    zset::settled(from, old).await?;
+    zset::settle(from, old).await?;
     for tag in value.kind().rows() {
         rows(from, to, *tag, (old, new)).await?;
     }

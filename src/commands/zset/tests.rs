@@ -38,6 +38,7 @@ fn some_line(rng: &mut Rng) -> String {
         16 => format!("ZCOUNT {key} {} {score}", rng.below(500)),
         17 => format!("ZRANGE {key} {member} {}", member + 3),
         18 => format!("COPY {key} {other} REPLACE"),
+        19 if rng.below(3) == 0 => format!("ZREMRANGEBYRANK {key} {member} {}", member + 1),
         _ if rng.below(3) == 0 => format!("RENAME {key} {other}"),
         _ => format!("ZREVRANGE {key} {score} {}", score + 2),
     }

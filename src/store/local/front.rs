@@ -8,6 +8,7 @@
 //! over it as over the snapshot (`scan.rs`).
 
 use super::directory::read_error;
+use super::scan::Base;
 use super::snapshot::SnapshotView;
 use crate::error::StoreResult;
 use crate::store::{RangeOptions, key_after};
@@ -42,6 +43,7 @@ pub(super) struct Part<'a> {
 }
 
 impl Front {
+    /// Whether a read is so short that it may be one of many.
     pub(super) fn is_for(options: RangeOptions) -> bool {
         (1..=SHORT).contains(&options.limit)
     }
@@ -120,12 +122,11 @@ impl Front {
     }
 }
 
-impl Part<'_> {
-    pub(super) fn item(&self) -> Option<(&[u8], &[u8])> {
+impl Base for Part<'_> {
+    fn item(&self) -> Option<(&[u8], &[u8])> {
         self.rows.first().map(|(key, value)| (&key[..], &value[..]))
     }
-
-    pub(super) fn step(&mut self) {
+    fn step(&mut self) {
         self.rows = self.rows.split_first().map_or(&[], |(_, rest)| rest);
     }
 }

@@ -5,7 +5,7 @@
 //! return.
 
 use super::directory::read_error;
-use super::front::{Front, Part};
+use super::front::Front;
 use super::layout;
 use super::merged::Rows;
 use super::snapshot::SnapshotView;
@@ -112,11 +112,15 @@ fn copy(rows: &mut Rows<'_>, out: &mut Collector) {
 }
 
 /// Rows of the snapshot, in the order of the read.
-trait Base {
+pub(super) trait Base {
     fn item(&self) -> Option<(&[u8], &[u8])>;
     fn step(&mut self);
     /// Skips the keys in `begin..end`, one of which is the current one.
-    fn jump(&mut self, begin: &[u8], end: &[u8]);
+    fn jump(&mut self, begin: &[u8], end: &[u8]) {
+        while self.item().is_some_and(|(key, _)| begin <= key && key < end) {
+            self.step();
+        }
+    }
 }
 
 impl Base for Rows<'_> {
@@ -128,20 +132,6 @@ impl Base for Rows<'_> {
     }
     fn jump(&mut self, begin: &[u8], end: &[u8]) {
         Rows::jump(self, begin, end);
-    }
-}
-
-impl Base for Part<'_> {
-    fn item(&self) -> Option<(&[u8], &[u8])> {
-        Part::item(self)
-    }
-    fn step(&mut self) {
-        Part::step(self);
-    }
-    fn jump(&mut self, begin: &[u8], end: &[u8]) {
-        while self.item().is_some_and(|(key, _)| begin <= key && key < end) {
-            Part::step(self);
-        }
     }
 }
 

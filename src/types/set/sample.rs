@@ -271,7 +271,7 @@ async fn draw_distinct(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Re
                 ids.push(id);
                 again = 0;
             }
-            // Of the members, only a quarter is drawn.
+            // At most a quarter of the members is drawn: chance does not repeat so often.
             Some(_) if again < PATIENCE => again += 1,
             Some(_) => return Err(StoreError::Corrupt("a set has fewer members than it says".into()).into()),
             None => break,

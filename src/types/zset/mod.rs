@@ -458,13 +458,13 @@ pub(crate) fn sort(entries: &mut [Entry]) {
     entries.sort_unstable_by(|(a, m), (b, n)| m.cmp(n).then_with(|| a.cmp(b)));
 }
 
-/// Moves the counts that wait in this transaction, if this is a sorted set in rows.
-pub(crate) async fn settled(s: &Scope<'_>, oid: Oid) -> Result<()> {
+/// Moves the counts of an object that wait in this transaction. None do unless it is a sorted set in rows.
+pub(crate) async fn settle(s: &Scope<'_>, oid: Oid) -> Result<()> {
     Ranks::of(s, oid).await.map(drop)
 }
 
 /// Moves the counts above members of a sorted set in rows that have changed in this transaction.
-pub(crate) async fn settle(s: &Scope<'_>, oid: Oid, changes: &Changes) -> Result<()> {
+pub(crate) async fn move_counts(s: &Scope<'_>, oid: Oid, changes: &Changes) -> Result<()> {
     Counts::new(s, oid).count(changes).await
 }
 

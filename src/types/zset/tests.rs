@@ -41,7 +41,7 @@ type Model = BTreeMap<Bytes, Score>;
 /// Moves the counts that wait, as a batch does before it commits.
 async fn count_all(s: &Scope<'_>) -> Result<()> {
     for ((_, oid), changes) in s.uncounted.into_iter().flat_map(Uncounted::take_all) {
-        settle(s, oid, &changes).await?;
+        move_counts(s, oid, &changes).await?;
     }
     Ok(())
 }

@@ -40,6 +40,7 @@ impl<'a> Ranks<'a> {
         }
         Ok(Ranks(counts))
     }
+
     /// The number of members before a place. Exact at one version: whoever writes what follows from it reads N
     /// serializably.
     pub(in crate::types::zset) async fn rank(&self, place: &[u8]) -> Result<u64> {
