@@ -7,7 +7,7 @@
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{MAX_TRANSACTION, RangeOptions, Read, key_after, prefix_end};
+use crate::store::{MAX_TRANSACTION, RangeOptions, Read, Rest};
 use crate::types::Value;
 use crate::types::object::{self, Count};
 use crate::types::prebuilt::{Object, Source};
@@ -55,21 +55,17 @@ pub(crate) async fn prebuild(
 /// Copies the rows of one tag from one object to another. Reads serializably, because an object's rows may
 /// change without its record.
 async fn rows(from: &Scope<'_>, to: &Scope<'_>, tag: u8, (old, new): (Oid, Oid)) -> Result<()> {
-    let (head, mut begin) = (to.db.object_rows(tag, new), from.db.object_rows(tag, old));
-    let (own, end) = (begin.len(), prefix_end(&begin));
+    let (head, prefix) = (to.db.object_rows(tag, new), from.db.object_rows(tag, old));
+    let (own, mut rest) = (prefix.len(), Rest::under(prefix));
     let opts = RangeOptions { bytes: READ_AHEAD, ..RangeOptions::default() };
-    loop {
-        let page = from.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
-        for (row, bytes) in &page.pairs {
+    while let Some(page) = rest.page(from.tx, opts, Read::Serializable).await? {
+        for (row, bytes) in &page {
             to.tx.set(&[&head, row.get(own..).unwrap_or_default()].concat(), bytes)?;
         }
         if to.tx.size() > MAX_TRANSACTION {
             return Err(StoreError::TooLarge.into());
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(()),
-        }
         yield_now().await;
     }
+    Ok(())
 }

@@ -33,11 +33,13 @@ mod held;
 mod kept;
 pub mod local;
 pub mod observe;
+mod rest;
 mod retry;
 pub mod tamper;
 mod touch;
 mod writes;
 
+pub use rest::Rest;
 pub use retry::{Failure, Retries};
 pub use touch::{AT_ONCE, Touch};
 

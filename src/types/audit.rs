@@ -12,7 +12,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::{Prefix, root};
-use crate::store::{Pairs, RangeOptions, Read, Store, Tx, Version};
+use crate::store::{Pairs, RangeOptions, Read, Rest, Store, Tx, Version};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
 use parking_lot::Mutex;
@@ -106,6 +106,18 @@ impl AuditView {
             }
         }
         Err(StoreError::TooOld)
+    }
+
+    /// The next page of what is left of a range. None: nothing is left.
+    pub(crate) async fn next(
+        &self,
+        rest: &mut Rest,
+        opts: RangeOptions,
+    ) -> StoreResult<Option<Vec<(Bytes, Bytes)>>> {
+        let Some((begin, end)) = rest.range() else { return Ok(None) };
+        let page = self.page(begin, end, opts).await?;
+        rest.pass(&page);
+        Ok(Some(page.pairs))
     }
 
     async fn renew(&self) -> StoreResult<()> {

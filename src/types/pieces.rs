@@ -1,7 +1,7 @@
 //! Long elements of lists and long values of hashes: bytes in rows of their own, one piece a row.
 
 use crate::error::{Result, StoreError};
-use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest, Tx};
 use bytes::Bytes;
 
 /// Bytes requested by one range read.
@@ -9,15 +9,10 @@ const PAGE: usize = 1 << 18;
 
 /// What the pieces in the rows with a prefix hold together: `len` bytes.
 pub(super) async fn read(tx: &Tx, prefix: Vec<u8>, len: u64) -> Result<Bytes> {
-    let (end, mut begin, mut out) = (prefix_end(&prefix), prefix, Vec::new());
-    loop {
-        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        page.pairs.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
+    let (mut rest, mut out) = (Rest::under(prefix), Vec::new());
+    let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+    while let Some(page) = rest.page(tx, opts, Read::Snapshot).await? {
+        page.iter().for_each(|(_, piece)| out.extend_from_slice(piece));
         tokio::task::yield_now().await;
     }
     if out.len() as u64 != len {

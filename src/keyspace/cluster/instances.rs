@@ -36,7 +36,7 @@ use super::{bus, fences};
 use crate::env::{Clock, Env};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Retries, Store, Tx, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest, Retries, Store, Tx, prefix_end};
 use arc_swap::ArcSwap;
 use bytes::BufMut;
 use parking_lot::Mutex;
@@ -370,21 +370,17 @@ impl Instances {
 
 /// All servers' rows.
 pub(super) async fn read(tx: &Tx) -> StoreResult<Vec<(u64, Instance)>> {
-    let (mut from, end) = root::instances();
-    let mut out = Vec::new();
-    loop {
-        let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
-        let page = tx.get_range(&from, &end, opts, Read::Snapshot).await?;
-        for (key, raw) in &page.pairs {
+    let (begin, end) = root::instances();
+    let (mut rest, mut out) = (Rest::of((begin.to_vec(), end.to_vec())), Vec::new());
+    let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
+    while let Some(page) = rest.page(tx, opts, Read::Snapshot).await? {
+        for (key, raw) in &page {
             let id = root::decode_instance(key)
                 .ok_or_else(|| StoreError::Corrupt("a server's row has an invalid key".into()))?;
             out.push((id, Instance::decode(raw)?));
         }
-        match page.pairs.last() {
-            Some((key, _)) if page.more => from = key_after(key),
-            _ => return Ok(out),
-        }
     }
+    Ok(out)
 }
 
 /// The names of all servers that have a row.

@@ -6,7 +6,7 @@ use super::{ATTEMPTS, Checker};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{MAX_REDIS_KEY, Oid, Prefix, SHARDS, hash, root, root::Garbage, shard};
-use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::store::{RangeOptions, Rest, prefix_end};
 use crate::types::audit::{AuditView, Auditor, Findings, Problem};
 use crate::types::object::{DUE_INDEXED, GHOST_INDEXED};
 use crate::types::object_tags;
@@ -156,17 +156,11 @@ async fn recount(checker: &mut Checker<'_>, db: Prefix, shard: u8) -> StoreResul
 
 async fn compare(view: &AuditView, db: Prefix, shard: u8) -> StoreResult<Option<String>> {
     let first = u64::from(shard) << 60;
-    let mut begin = db.record_from(first);
     let end = if shard + 1 == SHARDS { db.records_end() } else { db.record_from(first + (1 << 60)) };
-    let mut count = 0;
-    loop {
-        let page =
-            view.page(&begin, &end, RangeOptions { bytes: 1 << 20, ..RangeOptions::default() }).await?;
-        count += page.pairs.iter().filter(|(_, raw)| !is_ghost(raw)).count() as i64;
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
+    let (mut rest, mut count) = (Rest::of((db.record_from(first), end)), 0);
+    let opts = RangeOptions { bytes: 1 << 20, ..RangeOptions::default() };
+    while let Some(page) = view.next(&mut rest, opts).await? {
+        count += page.iter().filter(|(_, raw)| !is_ghost(raw)).count() as i64;
     }
     let stored = number(view.get(&db.key_count(shard)).await?.as_deref());
     let said = stored.map_or("invalid".to_owned(), |n| n.to_string());

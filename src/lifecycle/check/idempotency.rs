@@ -4,7 +4,7 @@ use super::{ATTEMPTS, Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::idempotency::{Age, IdempotencyRecord, PIECE};
 use crate::keyspace::keys::{IdempotencyName, Owner, hash, root, shard};
-use crate::store::{RangeOptions, key_after};
+use crate::store::{RangeOptions, Rest};
 use crate::types::audit::{AuditView, Problem};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -101,16 +101,11 @@ impl Sizes {
         };
         let number = |raw: &[u8]| raw.try_into().map_or(-1, i64::from_le_bytes);
         let mut left = self.0.clone();
-        let (mut begin, end) = (vec![b't', 1], root::all_idempotency_size());
-        loop {
-            let page = view.page(&begin, &end, PAGE).await?;
-            for (row, value) in &page.pairs {
+        let mut rest = Rest::of((vec![b't', 1], root::all_idempotency_size().to_vec()));
+        while let Some(page) = view.next(&mut rest, PAGE).await? {
+            for (row, value) in &page {
                 let owner = row.get(2..).and_then(|owner| owner.try_into().ok()).map(Owner);
                 compare(row, number(value), owner.and_then(|owner| left.remove(&owner)).unwrap_or(0));
-            }
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => break,
             }
         }
         left.iter().for_each(|(owner, is)| compare(&root::idempotency_size(*owner), 0, *is));
@@ -148,13 +143,9 @@ pub(super) async fn sizes(checker: &mut Checker<'_>, gathered: Sizes) -> StoreRe
 }
 
 async fn again(view: &AuditView) -> StoreResult<Vec<Problem>> {
-    let (mut begin, mut sizes) = (vec![b'u'], Sizes::default());
-    loop {
-        let page = view.page(&begin, b"v", PAGE).await?;
-        page.pairs.iter().for_each(|(key, value)| sizes.add(key, value));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return sizes.compare(view).await,
-        }
+    let (mut rest, mut sizes) = (Rest::under(vec![b'u']), Sizes::default());
+    while let Some(page) = view.next(&mut rest, PAGE).await? {
+        page.iter().for_each(|(key, value)| sizes.add(key, value));
     }
+    sizes.compare(view).await
 }

@@ -25,7 +25,7 @@ mod scripts;
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::known::KnownIds;
 use crate::keyspace::keys::{self, Prefix};
-use crate::store::{RangeOptions, Store, Version, key_after};
+use crate::store::{RangeOptions, Rest, Store, Version};
 use crate::types::audit::{AuditView, Findings, Problem};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -155,13 +155,15 @@ impl Checker<'_> {
     /// every row.
     async fn check_range(
         &mut self,
-        (mut begin, end): (Vec<u8>, Vec<u8>),
+        range: (Vec<u8>, Vec<u8>),
         seen: &mut (dyn FnMut(&Bytes, &Bytes) -> &'static str + Send),
         audit: impl AsyncFn(&AuditView, &Mutex<KnownIds>, &Bytes, &Bytes) -> Findings,
     ) -> StoreResult<()> {
-        loop {
+        let mut rest = Rest::of(range);
+        while let Some((begin, end)) = rest.range() {
             let view = self.view().await?;
-            let page = view.page(&begin, &end, PAGE).await?;
+            let page = view.page(begin, end, PAGE).await?;
+            rest.pass(&page);
             for rows in page.pairs.chunks(AT_ONCE) {
                 let findings = join_all(rows.iter().map(|(k, v)| audit(&view, &self.known, k, v))).await;
                 for ((key, value), found) in rows.iter().zip(findings) {
@@ -172,11 +174,8 @@ impl Checker<'_> {
                     }
                 }
             }
-            match page.pairs.last() {
-                Some((key, _)) if page.more => begin = key_after(key),
-                _ => return Ok(()),
-            }
         }
+        Ok(())
     }
 
     /// Checks a row whose page's view ended before the row was checked.

@@ -13,7 +13,7 @@ use super::database::{is_garbage, is_live};
 use super::{Checker, PAGE};
 use crate::error::{StoreError, StoreResult};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::store::{RangeOptions, Rest, key_after, prefix_end};
 use crate::types::audit::{AuditView, Problem};
 use crate::types::record::Stored;
 use crate::types::{COUNTS, Kind, object_tags};
@@ -141,11 +141,11 @@ async fn gather(
     db: Prefix,
     note: &mut (dyn FnMut(&Bytes) + Send),
 ) -> StoreResult<Option<AuditView>> {
-    let (mut begin, end) = db.tagged(b'K');
+    let mut rest = Rest::of(db.tagged(b'K'));
     let mut view = checker.view().await?;
     let mut one = true;
-    loop {
-        let page = match view.page(&begin, &end, PAGE).await {
+    while let Some((begin, end)) = rest.range() {
+        let page = match view.page(begin, end, PAGE).await {
             Err(StoreError::TooOld) => {
                 (view, one) = (checker.view().await?, false);
                 continue;
@@ -153,11 +153,9 @@ async fn gather(
             page => page?,
         };
         page.pairs.iter().for_each(|(_, record)| note(record));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(one.then_some(view)),
-        }
+        rest.pass(&page);
     }
+    Ok(one.then_some(view))
 }
 
 /// Reports those of `candidates` (an object and one of its rows, or no row if it had two owners) that are

@@ -6,7 +6,7 @@ use crate::error::StoreResult;
 use crate::keyspace::keys::scripts::{Digest, LibraryRow, ScriptRow};
 use crate::keyspace::scripts::{Header, Total};
 use crate::lua::{Library, sha1};
-use crate::store::{RangeOptions, key_after};
+use crate::store::{RangeOptions, Rest};
 use crate::types::audit::AuditView;
 use bytes::Bytes;
 
@@ -65,16 +65,11 @@ async fn script(view: &AuditView, digest: &Digest, value: &[u8]) -> StoreResult<
 
 async fn total(view: &AuditView, value: &[u8]) -> StoreResult<Option<String>> {
     let (begin, end) = ScriptRow::scripts();
-    let (mut begin, mut found) = (begin.to_vec(), Total::default());
-    loop {
-        let page = view.page(&begin, &end, PAGE).await?;
-        for header in page.pairs.iter().filter_map(|(_, row)| Header::decode(row)) {
+    let (mut rest, mut found) = (Rest::of((begin.to_vec(), end.to_vec())), Total::default());
+    while let Some(page) = view.next(&mut rest, PAGE).await? {
+        for header in page.iter().filter_map(|(_, row)| Header::decode(row)) {
             found.scripts += 1;
             found.bytes += u64::from(header.len);
-        }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
         }
     }
     let wrong = Total::decode(value) != Some(found);

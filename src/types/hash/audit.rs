@@ -4,7 +4,7 @@ use super::HashRep;
 use super::listpack::{self, MAX_BYTES};
 use super::rows::{Content, Held};
 use crate::keyspace::keys::{FieldRow, Oid, hash};
-use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::store::{RangeOptions, Rest};
 use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::object::Count;
 use crate::types::string::PIECE;
@@ -40,15 +40,9 @@ pub(super) async fn rows(auditor: &Auditor<'_>, oid: Oid, due: Option<u64>) -> F
         expire: Expiring::default(),
         indexed: Expiring::default(),
     };
-    let mut begin = auditor.db.object_rows(HashRep::ROW, oid);
-    let end = prefix_end(&begin);
-    loop {
-        let page = auditor.view.page(&begin, &end, PAGE).await?;
-        page.pairs.iter().for_each(|(row, value)| audit.row(row, value));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
+    let mut rest = Rest::under(auditor.db.object_rows(HashRep::ROW, oid));
+    while let Some(page) = auditor.view.next(&mut rest, PAGE).await? {
+        page.iter().for_each(|(row, value)| audit.row(row, value));
     }
     audit.done().await
 }

@@ -35,7 +35,7 @@ use crate::config::Events;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{FieldRow, Oid};
-use crate::store::{RangeOptions, Read, key_after};
+use crate::store::{RangeOptions, Read, Rest};
 use crate::types::object::{self, Count, Slot};
 use crate::types::{OneType, Value};
 use bytes::Bytes;
@@ -245,18 +245,14 @@ fn decode(s: &Scope<'_>, row: &Bytes) -> Result<(u64, Bytes)> {
 }
 
 async fn count_expired(s: &Scope<'_>, oid: Oid) -> Result<u64> {
-    let (mut begin, end) = (s.db.field_expiries_from(oid, 0), s.db.field_expiries_from(oid, s.now + 1));
-    let mut n = 0;
-    loop {
-        let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
-        let page = s.tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        n += page.pairs.len() as u64;
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(n),
-        }
+    let due = (s.db.field_expiries_from(oid, 0), s.db.field_expiries_from(oid, s.now + 1));
+    let (mut rest, mut n) = (Rest::of(due), 0);
+    let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
+    while let Some(page) = rest.page(s.tx, opts, Read::Snapshot).await? {
+        n += page.len() as u64;
         tokio::task::yield_now().await;
     }
+    Ok(n)
 }
 
 /// The first expiry that lies ahead.

@@ -5,7 +5,7 @@ use super::{HashRep, Pair, listpack};
 use crate::error::Result;
 use crate::keyspace::keys::{FieldRow, Oid, Prefix};
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest};
 use crate::types::Value;
 use crate::types::contract::Type;
 use crate::types::object::{self, Count, Slot};
@@ -147,17 +147,18 @@ impl<'a> Build<'a> {
 
     /// Adds what the hash `oid` has and the change does not concern, from one version of it.
     async fn keep(&mut self, s: &Scope<'_>, oid: Oid) -> Result<()> {
-        let mut begin = s.db.object_rows(HashRep::ROW, oid);
-        let (own, end) = (begin.len(), prefix_end(&begin));
+        let prefix = s.db.object_rows(HashRep::ROW, oid);
+        let (own, mut rest) = (prefix.len(), Rest::under(prefix));
         let (db, new) = self.builder.place();
         let head = db.object_rows(HashRep::ROW, new);
         // Long values of fields that are not kept: their pieces come after all fields.
         let mut dropped = HashSet::new();
-        loop {
+        while let Some((begin, end)) = rest.range() {
             let tx = self.space.store.begin();
             self.builder.check(&self.space.scope(&tx, s.db)).await?;
             let opts = RangeOptions { bytes: rows::PAGE, ..RangeOptions::default() };
-            let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
+            let page = tx.get_range(begin, end, opts, Read::Snapshot).await?;
+            rest.pass(&page);
             for (row, bytes) in &page.pairs {
                 let kept = match s.db.decode_hash_row(row) {
                     Some(FieldRow::Field(_, field)) if self.changed.contains(&field) => {
@@ -183,11 +184,8 @@ impl<'a> Build<'a> {
                     self.builder.add(key, bytes.to_vec()).await?;
                 }
             }
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => return Ok(()),
-            }
         }
+        Ok(())
     }
 
     async fn done(mut self) -> Result<Object> {

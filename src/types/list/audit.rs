@@ -4,7 +4,7 @@ use super::ListRep;
 use super::listpack::{self, MAX_BYTES};
 use super::rows::{Extent, Held};
 use crate::keyspace::keys::ElementRow;
-use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::store::{RangeOptions, Rest};
 use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::string::PIECE;
 use bytes::Bytes;
@@ -28,15 +28,9 @@ pub(super) fn listpack(raw: &Bytes, row: &[u8]) -> Vec<Problem> {
 pub(super) async fn rows(auditor: &Auditor<'_>, extent: Extent, record: &[u8]) -> Findings {
     let found = Extent { len: 0, bytes: 0, long: 0, ..extent };
     let mut audit = Audit { auditor, extent, found, long: HashMap::new(), problems: Vec::new() };
-    let mut begin = auditor.db.object_rows(ListRep::ROW, extent.oid);
-    let end = prefix_end(&begin);
-    loop {
-        let page = auditor.view.page(&begin, &end, PAGE).await?;
-        page.pairs.iter().for_each(|(row, value)| audit.row(row, value));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
+    let mut rest = Rest::under(auditor.db.object_rows(ListRep::ROW, extent.oid));
+    while let Some(page) = auditor.view.next(&mut rest, PAGE).await? {
+        page.iter().for_each(|(row, value)| audit.row(row, value));
     }
     let short = audit.long.values().filter(|long| long.left > 0);
     audit.problems.extend(short.map(|long| Problem::new(&long.row, "a long element of a list lacks pieces")));

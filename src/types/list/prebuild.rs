@@ -6,7 +6,7 @@ use super::{End, ListRep, MOST_MOVED, MOST_READ, index_of, indices, listpack};
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::{ElementRow, Prefix};
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{RangeOptions, Read, Tx, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest, Tx};
 use crate::types::Value;
 use crate::types::contract::Type;
 use crate::types::object::{self, Slot};
@@ -231,22 +231,19 @@ impl<'a> Build<'a> {
         };
         self.builder.add(db.element(oid, self.extent.end()), held.encode()).await?;
         self.extent.append(&held);
-        let mut begin = from.element_pieces(extent.oid, number);
-        let end = prefix_end(&begin);
-        loop {
+        let mut rest = Rest::under(from.element_pieces(extent.oid, number));
+        while let Some((begin, end)) = rest.range() {
             let opts = RangeOptions { bytes: rows::PAGE, ..RangeOptions::default() };
             // Writing those before may have taken longer than a transaction lives.
-            let page = self.begin(from).await?.get_range(&begin, &end, opts, Read::Snapshot).await?;
+            let page = self.begin(from).await?.get_range(begin, end, opts, Read::Snapshot).await?;
+            rest.pass(&page);
             for (row, bytes) in &page.pairs {
                 if let Some(ElementRow::Piece(number, n)) = from.decode_list_row(row) {
                     self.builder.add(db.element_piece(oid, number, n), bytes.to_vec()).await?;
                 }
             }
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => return Ok(()),
-            }
         }
+        Ok(())
     }
 
     async fn keep_all(&mut self, old: &Old, range: Range<u64>) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::error::StoreResult;
 use crate::keyspace::dictionary::ids::FIRST_INTEGER;
 use crate::keyspace::dictionary::known::{INTEGERS_END, KnownIds};
 use crate::keyspace::keys::{Oid, Prefix};
-use crate::store::{RangeOptions, key_after};
+use crate::store::{RangeOptions, Rest};
 use crate::types::audit::{AuditView, Auditor, Findings, Problem};
 use crate::types::object::Count;
 use bytes::Bytes;
@@ -90,21 +90,17 @@ impl Audit<'_> {
 
     /// Reads the rows in key order: chunks, deltas, sums, weights.
     async fn each_row(&mut self) -> StoreResult<()> {
-        let (mut begin, end) = self.db.set_rows(self.oid);
-        let head = begin.len();
-        loop {
-            let page = self.view.page(&begin, &end, PAGE).await?;
-            for (row, value) in &page.pairs {
+        let (begin, end) = self.db.set_rows(self.oid);
+        let (head, mut rest) = (begin.len(), Rest::of((begin, end)));
+        while let Some(page) = self.view.next(&mut rest, PAGE).await? {
+            for (row, value) in &page {
                 match row.get(head..).map(<[u8; 9]>::try_from) {
                     Some(Ok([kind, id @ ..])) => self.row(row, kind, u64::from_be_bytes(id), value).await?,
                     _ => self.report(row, "a row of a set has an invalid key"),
                 }
             }
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => return Ok(()),
-            }
         }
+        Ok(())
     }
 
     async fn row(&mut self, row: &[u8], kind: u8, id: u64, value: &Bytes) -> StoreResult<()> {

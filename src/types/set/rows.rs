@@ -34,7 +34,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::reads::get_many;
-use crate::store::{RangeOptions, Read, key_after};
+use crate::store::{RangeOptions, Read, Rest, key_after};
 use crate::types::object::Count;
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
@@ -89,20 +89,15 @@ async fn search(s: &Scope<'_>, oid: Oid, id: u64) -> Result<Row> {
 
 /// The deltas of the ids in `lo..hi` (None: to the end). Snapshot read.
 pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<BTreeMap<u64, bool>> {
-    let mut found = BTreeMap::new();
-    let mut begin = s.db.delta(oid, lo);
     let end = hi.map_or_else(|| s.db.set_rows_end(oid, 1), |hi| s.db.delta(oid, hi));
-    loop {
-        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-        let page = s.tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        for (key, value) in &page.pairs {
+    let (mut rest, mut found) = (Rest::of((s.db.delta(oid, lo), end)), BTreeMap::new());
+    let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+    while let Some(page) = rest.page(s.tx, opts, Read::Snapshot).await? {
+        for (key, value) in &page {
             found.insert(id_of(key)?, value[..] == *delta_value(true));
         }
-        match page.pairs.last() {
-            Some((key, _)) if page.more => begin = key_after(key),
-            _ => return Ok(found),
-        }
     }
+    Ok(found)
 }
 
 /// The first deltas of the ids in `lo..hi`, at most `most`, and the id at which the others begin. Snapshot read.

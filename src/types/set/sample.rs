@@ -33,7 +33,7 @@ use crate::keyspace::dictionary::resolve::resolve_some;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::packed::Packed;
 use crate::keyspace::reads::get_many;
-use crate::store::{RangeOptions, Read, key_after};
+use crate::store::{RangeOptions, Read, Rest};
 use crate::types::object::{self, Slot};
 use crate::types::set::SetRep;
 use bytes::Bytes;
@@ -400,22 +400,17 @@ impl<'a> Sampler<'a> {
 async fn read_weights(s: &Scope<'_>, oid: Oid, bucket: u8) -> Result<Weights> {
     let mut out = Vec::new();
     let mut sum = 0;
-    let mut begin = s.db.weight(oid, bucket, 0);
-    let end = s.db.set_rows_end(oid, 0x10 + bucket);
-    loop {
-        let opts = RangeOptions { bytes: rows::PAGE, ..RangeOptions::default() };
-        let page = s.tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
-        for (key, weight) in &page.pairs {
+    let mut rest = Rest::of((s.db.weight(oid, bucket, 0), s.db.set_rows_end(oid, 0x10 + bucket)));
+    let opts = RangeOptions { bytes: rows::PAGE, ..RangeOptions::default() };
+    while let Some(page) = rest.page(s.tx, opts, Read::Snapshot).await? {
+        for (key, weight) in &page {
             let weight = weight[..].try_into().map(u64::from_le_bytes);
             let (Some(first), Ok(weight)) = (Prefix::decode_id(key), weight) else { continue };
             sum += weight;
             out.push((first, sum));
         }
-        match page.pairs.last() {
-            Some((key, _)) if page.more => begin = key_after(key),
-            _ => return Ok(out),
-        }
     }
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::entry::{self, Held};
 use super::groups::Group;
 use super::pending::Pending;
 use crate::keyspace::keys::{Id, StreamRow, hash};
-use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::store::{RangeOptions, Rest};
 use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::object::Count;
 use crate::types::string::{INLINE_MAX, PIECE};
@@ -20,15 +20,9 @@ const NO_GROUP: &str = "a row of a stream belongs to no group";
 /// The problems of a stream; `record` is the row of its record.
 pub(super) async fn rows(auditor: &Auditor<'_>, rep: &StreamRep, record: &[u8]) -> Findings {
     let mut audit = Audit::new(auditor, rep);
-    let mut begin = auditor.db.object_rows(StreamRep::ROW, rep.oid);
-    let end = prefix_end(&begin);
-    loop {
-        let page = auditor.view.page(&begin, &end, PAGE).await?;
-        page.pairs.iter().for_each(|(row, value)| audit.row(row, value));
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => break,
-        }
+    let mut rest = Rest::under(auditor.db.object_rows(StreamRep::ROW, rep.oid));
+    while let Some(page) = auditor.view.next(&mut rest, PAGE).await? {
+        page.iter().for_each(|(row, value)| audit.row(row, value));
     }
     audit.entries_done(record);
     audit.groups_done();

@@ -12,7 +12,7 @@ use crate::config::Events;
 use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Id, MAX_NAME, StreamRow};
-use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest, key_after, prefix_end};
 use crate::types::object::Count;
 use bytes::{BufMut, Bytes};
 use tokio::task::coop::consume_budget;
@@ -122,23 +122,18 @@ pub(crate) async fn each(
     read: Read,
     mut take: impl FnMut(Bytes, Consumer) -> Result<()>,
 ) -> Result<()> {
-    let mut begin = s.db.consumer(at.oid, at.group, &[]);
-    let end = prefix_end(&begin);
+    let mut rest = Rest::under(s.db.consumer(at.oid, at.group, &[]));
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-    loop {
-        let page = s.tx.get_range(&begin, &end, opts, read).await?;
-        for (row, raw) in &page.pairs {
+    while let Some(page) = rest.page(s.tx, opts, read).await? {
+        for (row, raw) in &page {
             let Some(StreamRow::Consumer(_, name)) = s.db.decode_stream_row(row) else {
                 return Err(StoreError::Corrupt("a row of a consumer has an invalid key".into()).into());
             };
             take(name, Consumer::of_row(raw)?)?;
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(()),
-        }
         consume_budget().await;
     }
+    Ok(())
 }
 
 /// Removes a consumer with its pending entries. Returns their number. Those of the only consumer that has some are cleared

@@ -26,7 +26,7 @@ use super::pending;
 use crate::error::{ReplyError, Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Id, MAX_NAME, Oid, StreamRow, root, root::Garbage};
-use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest, key_after, prefix_end};
 use crate::types::object::{self, Slot};
 use bytes::{BufMut, Bytes};
 use tokio::task::coop::consume_budget;
@@ -190,22 +190,18 @@ pub(crate) async fn each(
     oid: Oid,
     mut take: impl FnMut(Bytes, Group) -> Result<()>,
 ) -> Result<()> {
-    let (mut begin, end) = (s.db.group(oid, &[]), s.db.groups_end(oid));
+    let mut rest = Rest::of((s.db.group(oid, &[]), s.db.groups_end(oid)));
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-    loop {
-        let page = s.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
-        for (row, raw) in &page.pairs {
+    while let Some(page) = rest.page(s.tx, opts, Read::Serializable).await? {
+        for (row, raw) in &page {
             let Some(StreamRow::Group(name)) = s.db.decode_stream_row(row) else {
                 return Err(StoreError::Corrupt("a row of a group has an invalid key".into()).into());
             };
             take(name, Group::of_row(raw)?)?;
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(()),
-        }
         consume_budget().await;
     }
+    Ok(())
 }
 
 /// Whether a stream has groups.

@@ -18,7 +18,7 @@ use crate::error::{Result, StoreError};
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Id, Oid, StreamRow};
 use crate::keyspace::reads;
-use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest, key_after, prefix_end};
 use crate::types::object::Count;
 use bytes::BufMut;
 use std::collections::{BTreeMap, HashMap};
@@ -163,22 +163,18 @@ pub(super) async fn total(s: &Scope<'_>, oid: Oid) -> Result<u64> {
 
 /// The rows that count the pending entries of groups, by their numbers.
 async fn group_counts(s: &Scope<'_>, oid: Oid, read: Read) -> Result<Vec<(u64, Count)>> {
-    let (mut begin, end) = (s.db.group_counts(oid), s.db.group_counts_end(oid));
+    let mut rest = Rest::of((s.db.group_counts(oid), s.db.group_counts_end(oid)));
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
     let mut counts = Vec::new();
-    loop {
-        let page = s.tx.get_range(&begin, &end, opts, read).await?;
-        for (row, raw) in &page.pairs {
+    while let Some(page) = rest.page(s.tx, opts, read).await? {
+        for (row, raw) in &page {
             let Some(StreamRow::GroupCount(group)) = s.db.decode_stream_row(row) else {
                 return Err(bad_count().into());
             };
             counts.push((group, decode_count(raw)?));
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(counts),
-        }
     }
+    Ok(counts)
 }
 
 fn decode_count(raw: &[u8]) -> Result<Count> {
@@ -363,25 +359,20 @@ pub(crate) async fn counts(
     at: Place,
     weigh: impl Fn(u64) -> Result<()>,
 ) -> Result<HashMap<u64, u64>> {
-    let mut begin = s.db.consumer_counts(at.oid, at.group);
-    let end = prefix_end(&begin);
+    let mut rest = Rest::under(s.db.consumer_counts(at.oid, at.group));
     let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
     let mut counts = HashMap::new();
-    loop {
-        let page = s.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
-        for (row, raw) in &page.pairs {
+    while let Some(page) = rest.page(s.tx, opts, Read::Serializable).await? {
+        for (row, raw) in &page {
             let Some(StreamRow::ConsumerCount(_, consumer)) = s.db.decode_stream_row(row) else {
                 return Err(invalid().into());
             };
             counts.insert(consumer, count_in(raw)?);
         }
         weigh((counts.len() as u64).saturating_mul(ENTRY))?;
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(counts),
-        }
         consume_budget().await;
     }
+    Ok(counts)
 }
 
 fn bad_count() -> StoreError {

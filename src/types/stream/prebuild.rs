@@ -7,7 +7,7 @@ use super::whole::Whole;
 use crate::error::Result;
 use crate::keyspace::keys::Prefix;
 use crate::keyspace::{Keyspace, Scope};
-use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest};
 use crate::types::contract::Type;
 use crate::types::object;
 use crate::types::prebuilt::{Builder, Object, STEP, Source};
@@ -50,22 +50,20 @@ pub(super) async fn copy(
 
 async fn copy_rows(builder: &mut Builder<'_>, s: &Scope<'_>, rep: &StreamRep) -> Result<()> {
     let (db, oid) = builder.place();
-    let (head, mut begin) = (db.object_rows(StreamRep::ROW, oid), s.db.object_rows(StreamRep::ROW, rep.oid));
-    let (own, end) = (begin.len(), prefix_end(&begin));
+    let (head, prefix) = (db.object_rows(StreamRep::ROW, oid), s.db.object_rows(StreamRep::ROW, rep.oid));
+    let (own, mut rest) = (prefix.len(), Rest::under(prefix));
     let opts = RangeOptions { bytes: STEP, ..RangeOptions::default() };
-    loop {
+    while let Some((begin, end)) = rest.range() {
         let tx = s.space.store.begin();
         builder.check(&s.space.scope(&tx, s.db)).await?;
-        let page = tx.get_range(&begin, &end, opts, Read::Snapshot).await?;
+        let page = tx.get_range(begin, end, opts, Read::Snapshot).await?;
+        rest.pass(&page);
         for (row, bytes) in &page.pairs {
             let row = [&head, row.get(own..).unwrap_or_default()].concat();
             builder.add(row, bytes.to_vec()).await?;
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(()),
-        }
     }
+    Ok(())
 }
 
 /// An entry that XADD is to add.

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use crate::spec::words::parse_i64;
-use crate::store::{RangeOptions, Read, key_after, prefix_end};
+use crate::store::{RangeOptions, Read, Rest};
 use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::contract::Type;
 use crate::types::dumped::Dump;
@@ -189,20 +189,15 @@ fn as_int(raw: &[u8]) -> Option<i64> {
 /// Audits the pieces of a string of `len` bytes: none may be longer than a piece or lie beyond the end.
 async fn pieces(auditor: &Auditor<'_>, oid: Oid, len: u64) -> Findings {
     let (view, db) = (auditor.view, auditor.db);
-    let (mut begin, end) = (db.object_rows(b'C', oid), prefix_end(&db.object_rows(b'C', oid)));
-    let mut problems = Vec::new();
-    loop {
-        let page = view.page(&begin, &end, PAGE).await?;
-        for (row, bytes) in &page.pairs {
+    let (mut rest, mut problems) = (Rest::under(db.object_rows(b'C', oid)), Vec::new());
+    while let Some(page) = view.next(&mut rest, PAGE).await? {
+        for (row, bytes) in &page {
             let number = Prefix::decode_piece(row).filter(|_| row.len() == db.piece(oid, 0).len());
             let room = number.map(|n| len.saturating_sub(u64::from(n) * PIECE as u64).min(PIECE as u64));
             if room.is_none_or(|room| room == 0 || bytes.len() as u64 > room) {
                 problems.push(Problem::new(row, format!("a piece does not fit its string of {len} bytes")));
             }
         }
-        match page.pairs.last() {
-            Some((row, _)) if page.more => begin = key_after(row),
-            _ => return Ok(problems),
-        }
     }
+    Ok(problems)
 }

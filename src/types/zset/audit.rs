@@ -6,7 +6,7 @@ use super::listpack::{self, MAX_BYTES};
 use super::rows::place_of;
 use super::score::Score;
 use crate::keyspace::keys::{Oid, RankedRow, hash};
-use crate::store::{RangeOptions, key_after, prefix_end};
+use crate::store::{RangeOptions, Rest, prefix_end};
 use crate::types::audit::{Auditor, Findings, Problem};
 use crate::types::object::Count;
 use bytes::Bytes;
@@ -63,21 +63,17 @@ pub(super) async fn rows(auditor: &Auditor<'_>, oid: Oid) -> Findings {
     // The counts are needed first.
     let boundaries = auditor.db.ranked_boundary(oid, 0, &[]);
     let all = auditor.db.object_rows(ZsetRep::ROW, oid);
-    audit.each(boundaries.clone(), prefix_end(&all)).await?;
-    audit.each(all, boundaries).await?;
+    audit.each(Rest::of((boundaries.clone(), prefix_end(&all)))).await?;
+    audit.each(Rest::of((all, boundaries))).await?;
     audit.done(oid).await
 }
 
 impl Audit<'_> {
-    async fn each(&mut self, mut begin: Vec<u8>, end: Vec<u8>) -> crate::error::StoreResult<()> {
-        loop {
-            let page = self.auditor.view.page(&begin, &end, PAGE).await?;
-            page.pairs.iter().for_each(|(row, value)| self.row(row, value));
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => return Ok(()),
-            }
+    async fn each(&mut self, mut rest: Rest) -> crate::error::StoreResult<()> {
+        while let Some(page) = self.auditor.view.next(&mut rest, PAGE).await? {
+            page.iter().for_each(|(row, value)| self.row(row, value));
         }
+        Ok(())
     }
 
     fn row(&mut self, row: &Bytes, value: &Bytes) {

@@ -46,7 +46,7 @@ use crate::keyspace::keys::{Oid, RankedRow};
 use crate::keyspace::range_hints::RangeHint;
 use crate::keyspace::reads::get_many;
 use crate::keyspace::uncounted::{Changes, Uncounted};
-use crate::store::{RangeOptions, Read, key_after};
+use crate::store::{RangeOptions, Read, Rest, key_after};
 use bytes::Bytes;
 use futures_util::future::{try_join, try_join_all};
 use std::collections::BTreeSet;
@@ -253,19 +253,15 @@ impl<'a> Counts<'a> {
 
     /// The boundaries of a level from `from` to before `to`, which are rows; with a conflict.
     async fn between(&self, from: &[u8], to: &[u8]) -> Result<Vec<Boundary>> {
-        let (mut begin, mut found) = (from.to_vec(), Vec::new());
-        loop {
-            let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-            let page = self.s.tx.get_range(&begin, to, opts, Read::Serializable).await?;
-            for pair in &page.pairs {
+        let (mut rest, mut found) = (Rest::of((from.to_vec(), to.to_vec())), Vec::new());
+        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+        while let Some(page) = rest.page(self.s.tx, opts, Read::Serializable).await? {
+            for pair in &page {
                 found.push(boundary(self.s, pair)?);
-            }
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => return Ok(found),
             }
             consume_budget().await;
         }
+        Ok(found)
     }
 
     /// The first boundary of a level behind this place, if any.
@@ -279,19 +275,15 @@ impl<'a> Counts<'a> {
     /// The places from one place to before another, with a conflict. None: to the end.
     async fn places(&self, from: &[u8], to: Option<&[u8]>) -> Result<Vec<Vec<u8>>> {
         let db = &self.s.db;
-        let (mut begin, mut found) = (db.ranked_place(self.oid, from), Vec::new());
         let skipped = db.ranked_place(self.oid, &[]).len();
         let end = to.map_or_else(|| db.ranked_places_end(self.oid), |to| db.ranked_place(self.oid, to));
-        loop {
-            let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
-            let page = self.s.tx.get_range(&begin, &end, opts, Read::Serializable).await?;
-            found.extend(page.pairs.iter().filter_map(|(row, _)| Some(row.get(skipped..)?.to_vec())));
-            match page.pairs.last() {
-                Some((row, _)) if page.more => begin = key_after(row),
-                _ => return Ok(found),
-            }
+        let (mut rest, mut found) = (Rest::of((db.ranked_place(self.oid, from), end)), Vec::new());
+        let opts = RangeOptions { bytes: PAGE, ..RangeOptions::default() };
+        while let Some(page) = rest.page(self.s.tx, opts, Read::Serializable).await? {
+            found.extend(page.iter().filter_map(|(row, _)| Some(row.get(skipped..)?.to_vec())));
             consume_budget().await;
         }
+        Ok(found)
     }
 
     /// A range gets this count and this end.

@@ -6,7 +6,7 @@ use crate::keyspace::dictionary::collector::{Phase, State, decode_candidates, en
 use crate::keyspace::dictionary::ids::BLOCK;
 use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Retries, Tx, key_after};
+use crate::store::{RangeOptions, Read, Rest, Retries, Tx};
 use parking_lot::Mutex;
 use roaring::RoaringTreemap;
 
@@ -179,11 +179,12 @@ impl Collector<'_> {
     /// All candidates by block.
     async fn candidates(&self) -> Done<Vec<(u64, RoaringTreemap)>> {
         let (begin, end) = root::all_candidates();
-        let (mut begin, mut all, mut retries) = (begin.to_vec(), Vec::new(), Retries::endless());
-        loop {
+        let mut rest = Rest::of((begin.to_vec(), end.to_vec()));
+        let (mut all, mut retries) = (Vec::new(), Retries::endless());
+        while let Some((begin, end)) = rest.range() {
             let opts = RangeOptions { limit: ROWS, ..RangeOptions::default() };
             // Not in the `match`, which would keep the transaction.
-            let page = self.space.store.begin().get_range(&begin, &end, opts, Read::Snapshot).await;
+            let page = self.space.store.begin().get_range(begin, end, opts, Read::Snapshot).await;
             let page = match page {
                 Ok(page) => page,
                 Err(e) => {
@@ -197,11 +198,9 @@ impl Collector<'_> {
                     .ok_or_else(|| StoreError::Corrupt("a row of candidates has an invalid key".into()))?;
                 all.push((first, decode_candidates(key, raw)?));
             }
-            match page.pairs.last() {
-                Some((key, _)) if page.more => begin = key_after(key),
-                _ => return Ok(all),
-            }
+            rest.pass(&page);
         }
+        Ok(all)
     }
 }
 

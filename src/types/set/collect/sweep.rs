@@ -5,7 +5,7 @@ use crate::error::{StoreError, StoreResult};
 use crate::keyspace::dictionary::collector::{State, decode_candidates, encode_candidates};
 use crate::keyspace::dictionary::members;
 use crate::keyspace::keys::root;
-use crate::store::{RangeOptions, Read, Tx, key_after};
+use crate::store::{RangeOptions, Read, Rest, Tx, key_after};
 use roaring::RoaringTreemap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -64,20 +64,16 @@ impl Collector<'_> {
 /// them and commits first, this transaction conflicts.
 async fn revived(tx: &Tx, ids: &RoaringTreemap) -> StoreResult<RoaringTreemap> {
     let (Some(first), Some(last)) = (ids.min(), ids.max()) else { return Ok(RoaringTreemap::new()) };
-    let (mut begin, end) = (root::revived(first).to_vec(), key_after(&root::revived(last)));
+    let mut rest = Rest::of((root::revived(first).to_vec(), key_after(&root::revived(last))));
     let mut revived = RoaringTreemap::new();
-    loop {
-        let opts = RangeOptions { limit: BATCH, ..RangeOptions::default() };
-        let page = tx.get_range(&begin, &end, opts, Read::Serializable).await?;
-        for (key, _) in &page.pairs {
+    let opts = RangeOptions { limit: BATCH, ..RangeOptions::default() };
+    while let Some(page) = rest.page(tx, opts, Read::Serializable).await? {
+        for (key, _) in &page {
             let id = root::decode_in_collection(key);
             revived.insert(
                 id.ok_or_else(|| StoreError::Corrupt("the row of a revived id has an invalid key".into()))?,
             );
         }
-        match page.pairs.last() {
-            Some((key, _)) if page.more => begin = key_after(key),
-            _ => return Ok(revived),
-        }
     }
+    Ok(revived)
 }
