@@ -53,6 +53,14 @@ fn ids_of_xadd() {
             "XADD k 0-* a b",
             "-ERR The ID specified in XADD is equal or smaller than the target stream top item",
         ),
+        (
+            "XADD k IDMP producer 1 * a b",
+            "-ERR XADD cannot run once per producer and id: IDEMPOTENT id XADD key ... adds an entry once",
+        ),
+        (
+            "XADD k MAXLEN 5 idmpauto producer * a b",
+            "-ERR XADD cannot run once per producer and id: IDEMPOTENT id XADD key ... adds an entry once",
+        ),
         ("XADD k x a b", "-ERR Invalid stream ID specified as stream command argument"),
         ("XADD k 1-x a b", "-ERR Invalid stream ID specified as stream command argument"),
         ("XADD k - a b", "-ERR Invalid stream ID specified as stream command argument"),

@@ -17,6 +17,10 @@ const LIMIT_EXACT: ReplyError =
     ReplyError::new("ERR syntax error, LIMIT cannot be used without the special ~ option");
 const NO_STRATEGY: ReplyError =
     ReplyError::new("ERR syntax error, XTRIM must be called with a trimming strategy");
+/// XADD of Redis 8.6 has options for what IDEMPOTENT does for every command.
+const NO_PRODUCERS: ReplyError = ReplyError::new(
+    "ERR XADD cannot run once per producer and id: IDEMPOTENT id XADD key ... adds an entry once",
+);
 /// The most entries that are removed at once without LIMIT.
 const MOST: u64 = 1_000_000;
 /// The same where the options do not limit the entries of a node.
@@ -79,6 +83,8 @@ impl Options {
                 return Err(SYNTAX);
             } else if args.keyword("NOMKSTREAM") {
                 only_existing = true;
+            } else if args.keyword("IDMP") || args.keyword("IDMPAUTO") {
+                return Err(NO_PRODUCERS);
             } else {
                 break;
             }
