@@ -290,6 +290,14 @@ impl Writes {
         self.emptied.trimmed(begin, end, reverse)
     }
 
+    /// The first stretch of `begin..end`, which is trimmed, that a read has to look at: up to the next range that is known
+    /// to be empty and in which this transaction has cleared many rows.
+    pub(super) fn stretch(&self, begin: &Bytes, end: &Bytes, reverse: bool) -> (Bytes, Bytes) {
+        let is_worth =
+            |begin: &Bytes, end: &Bytes| self.between(begin, end).nth(Emptied::WORTH - 1).is_some();
+        self.emptied.stretch(begin, end, reverse, is_worth)
+    }
+
     /// A read of `begin..end` found its first row at `first`, or none.
     pub(super) fn begins_at(&mut self, begin: &Bytes, end: &Bytes, first: Option<Bytes>, reverse: bool) {
         let (begin, end) = match first {
@@ -405,6 +413,19 @@ impl Ranges {
             self.0.insert(after, end);
         }
     }
+    /// The ranges that begin in `begin..end`, in order.
+    pub(super) fn from(&self, begin: &[u8], end: &[u8]) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.0.range::<[u8], _>((Included(begin), Excluded(end.max(begin))))
+    }
+    /// The ranges that end in `begin..end`, from the last to the first.
+    pub(super) fn up_to<'a>(
+        &'a self,
+        begin: &'a [u8],
+        end: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Bytes, &'a Bytes)> {
+        let before = self.0.range::<[u8], _>((Included(&[][..]), Excluded(end))).rev();
+        before.skip_while(move |(_, e)| e[..] >= *end).take_while(move |(_, e)| e[..] > *begin)
+    }
     /// Where the range begins that the keys right before `end` lie in.
     pub(super) fn before(&self, end: &[u8]) -> Option<&Bytes> {
         let (b, e) = self.0.range::<[u8], _>((Included(&[][..]), Excluded(end))).next_back()?;
@@ -453,5 +474,26 @@ mod tests {
         writes.atomic(key(99), AtomicKind::Add, Bytes::from_static(&[1])).unwrap();
         assert_eq!(trimmed(&writes, false), (key(5), key(100)));
         assert_eq!(trimmed(&writes, true), (key(0), key_after(&key(99)).into()));
+    }
+
+    #[test]
+    fn a_read_jumps_over_what_its_transaction_took() {
+        let key = |n: u8| Bytes::from(vec![b'q', n]);
+        let mut writes = Writes::default();
+        for n in 0..72 {
+            writes.clear_bulk(key(n)).unwrap();
+            let (begin, end) = writes.trimmed(&key(0), &key(100), false);
+            writes.begins_at(&begin, &end, Some(key(n + 1)), false);
+        }
+        writes.set(key(5), Bytes::new(), true).unwrap();
+        let stretch = |writes: &Writes, reverse| writes.stretch(&key(5), &key(100), reverse);
+        assert_eq!(stretch(&writes, false), (key(5), key_after(&key(5)).into()));
+        assert_eq!(stretch(&writes, true), (key(72), key(100)));
+        // The 31 rows behind the 40th are walked over.
+        writes.set(key(40), Bytes::new(), true).unwrap();
+        assert_eq!(stretch(&writes, false), (key(5), key_after(&key(5)).into()));
+        assert_eq!(stretch(&writes, true), (key(40), key(100)));
+        writes.set(key(20), Bytes::new(), true).unwrap();
+        assert_eq!(stretch(&writes, false), (key(5), key(100)));
     }
 }

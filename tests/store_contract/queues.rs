@@ -3,6 +3,7 @@
 
 use crate::{Harness, contract};
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 use tern::env::Rng;
 use tern::store::{RangeOptions, Read, Tx};
 
@@ -46,7 +47,7 @@ async fn read(tx: &Tx, model: &Model, rng: &mut Rng) -> Vec<Vec<u8>> {
 
 async fn step(tx: &Tx, model: &mut Model, rng: &mut Rng) {
     let n = rng.below(ROWS);
-    match rng.below(40) {
+    match rng.below(30) {
         0 => {
             tx.set(&key(n), b"set").unwrap();
             model.insert(key(n), b"set".to_vec());
@@ -92,5 +93,46 @@ async fn what_a_transaction_takes_is_gone_and_what_it_adds_is_found(h: &Harness)
         let found = tx.get_range(b"q", b"r", RangeOptions::default(), Read::Snapshot).await.unwrap();
         let found: Model = found.pairs.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
         assert_eq!(found, model);
+    }
+}
+
+/// How long a transaction takes for some rounds of: a row in front of all others, and take the first row twice.
+async fn rounds(h: &Harness, reverse: bool, n: u32) -> Duration {
+    let key = |n: u32| [b"q", &n.to_be_bytes()[..]].concat();
+    let (middle, rows) = (1 << 20, 20_000);
+    let tx = h.begin();
+    tx.clear_range(b"q", b"r").unwrap();
+    (0..rows).for_each(|n| tx.set(&key(middle + n), b"").unwrap());
+    tx.commit().await.unwrap();
+    let tx = h.begin();
+    let since = Instant::now();
+    for round in 0..n {
+        let outermost = if reverse { middle + rows + round } else { middle - 1 - round };
+        let next = if reverse { middle + rows - 1 - round } else { middle + round };
+        tx.set(&key(outermost), b"").unwrap();
+        for expected in [outermost, next] {
+            let options = RangeOptions { limit: 1, bytes: 0, reverse };
+            let found = tx.get_range(b"q", b"r", options, Read::Snapshot).await.unwrap().pairs;
+            assert_eq!(found.first().map(|(found, _)| found.to_vec()), Some(key(expected)), "round {round}");
+            tx.clear_bulk(&key(expected)).unwrap();
+        }
+    }
+    since.elapsed()
+}
+
+/// Hazard: a read walks over all that the transaction has taken, if something lies in front of that: sixteen times as
+/// long for four times as many.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn taking_behind_new_rows_takes_a_time_a_row() {
+    let h = Harness::local();
+    for reverse in [false, true] {
+        let mut ratios = Vec::new();
+        for _ in 0..3 {
+            let few = rounds(&h, reverse, 500).await;
+            let many = rounds(&h, reverse, 2000).await;
+            ratios.push(many.as_secs_f64() / few.as_secs_f64());
+        }
+        println!("{reverse} {ratios:?}");
+        assert!(ratios.iter().any(|ratio| *ratio < 8.0), "{ratios:?}");
     }
 }

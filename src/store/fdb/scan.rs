@@ -40,7 +40,17 @@ impl FdbTx {
         };
         let (begin, end) = self.state.lock().writes.trimmed(&whole.0, &whole.1, options.reverse);
         if begin < end {
-            self.collect((begin.clone(), end.clone()), &mut out).await?;
+            let (mut from, mut to) = (begin.clone(), end.clone());
+            while from < to && !out.pairs.more {
+                let stretch = match options.limit {
+                    // A round trip is worth many rows that were read in vain.
+                    0 => (from.clone(), to.clone()),
+                    _ => self.state.lock().writes.stretch(&from, &to, options.reverse),
+                };
+                self.collect(stretch.clone(), &mut out).await?;
+                (from, to) = if options.reverse { (from, stretch.0) } else { (stretch.1, to) };
+                (from, to) = self.state.lock().writes.trimmed(&from, &to, options.reverse);
+            }
             let first = out.pairs.pairs.first().map(|(key, _)| self.core.stored(key));
             self.state.lock().writes.begins_at(&begin, &end, first, options.reverse);
         }

@@ -35,22 +35,26 @@ pub(super) fn scan(
     let (begin, end) = writes.trimmed(begin, end, reverse);
     if begin < end {
         // Only an iterator jumps over what was cleared.
-        if Front::is_for(options) && writes.cleared.is_empty() {
-            let (front, mut from, mut to) = (front.get_or_insert_default(), begin.clone(), end.clone());
-            while from < to && !out.pairs.more {
-                let mut part = front.part(view, (&from, &to), options)?;
+        let is_short = Front::is_for(options) && writes.cleared.is_empty();
+        let (mut from, mut to) = (begin.clone(), end.clone());
+        while from < to && !out.pairs.more {
+            let stretch = writes.stretch(&from, &to, reverse);
+            // What is kept is what lies behind all that was emptied.
+            let is_last = stretch == (from.clone(), to.clone());
+            let (begin, end) = if is_short && is_last {
+                let mut part = front.get_or_insert_default().part(view, (&from, &to), options)?;
                 let own = Own::new(writes.between(&part.begin, &part.end), reverse);
                 merge(&mut part, writes, own, &mut out);
-                if reverse {
-                    to = part.begin;
-                } else {
-                    from = part.end;
-                }
-            }
-        } else {
-            let mut rows = view.rows(&begin, &end, reverse);
-            merge(&mut rows, writes, Own::new(writes.between(&begin, &end), reverse), &mut out);
-            rows.status().map_err(read_error)?;
+                (part.begin, part.end)
+            } else {
+                let (begin, end) = stretch;
+                let mut rows = view.rows(&begin, &end, reverse);
+                merge(&mut rows, writes, Own::new(writes.between(&begin, &end), reverse), &mut out);
+                rows.status().map_err(read_error)?;
+                (begin, end)
+            };
+            (from, to) = if reverse { (from, begin) } else { (end, to) };
+            (from, to) = writes.trimmed(&from, &to, reverse);
         }
         let first = out.pairs.pairs.first().map(|(key, _)| layout::stored(key));
         writes.begins_at(&begin, &end, first, reverse);
