@@ -65,7 +65,9 @@ async fn rows(from: &Scope<'_>, to: &Scope<'_>, tag: u8, (old, new): (Oid, Oid))
         if to.tx.size() > MAX_TRANSACTION {
             return Err(StoreError::TooLarge.into());
         }
-        yield_now().await;
+        if rest.range().is_some() {
+            yield_now().await;
+        }
     }
     Ok(())
 }

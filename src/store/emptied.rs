@@ -15,8 +15,11 @@ use bytes::Bytes;
 pub(super) struct Emptied(Ranges);
 
 impl Emptied {
-    /// So many own effects before the first row that a read finds make a range.
+    /// So many own effects before a row that a read finds make a range.
     pub(super) const LONG: usize = 8;
+
+    /// Reads of at most so many rows are short: they may be some of many.
+    pub(super) const SHORT: usize = 16;
 
     /// So many own effects in a range are worth an iterator that begins behind it.
     pub(super) const WORTH: usize = 32;

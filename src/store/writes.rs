@@ -298,13 +298,35 @@ impl Writes {
         self.emptied.stretch(begin, end, reverse, is_worth)
     }
 
-    /// A read of `begin..end` found its first row at `first`, or none.
-    pub(super) fn begins_at(&mut self, begin: &Bytes, end: &Bytes, first: Option<Bytes>, reverse: bool) {
-        let (begin, end) = match first {
-            Some(first) if reverse => (key_after(&first).into(), end.clone()),
-            Some(first) => (begin.clone(), first),
-            None => (begin.clone(), end.clone()),
-        };
+    /// A read of `begin..end` has found rows at these keys, in its direction, and no other row before the last of them;
+    /// if it read `to_end`, none behind that either.
+    pub(super) fn has_read(
+        &mut self,
+        (begin, end): (&Bytes, &Bytes),
+        found: impl ExactSizeIterator<Item = Bytes>,
+        to_end: bool,
+        reverse: bool,
+    ) {
+        if self.ops.len() < Emptied::LONG {
+            return;
+        }
+        let (mut begin, mut end) = (begin.clone(), end.clone());
+        let is_short = found.len() <= Emptied::SHORT;
+        for key in found.take(if is_short { Emptied::SHORT } else { 1 }) {
+            let behind = Bytes::from(key_after(&key));
+            let (gap, rest) = match reverse {
+                true => ((behind, end), (begin, key)),
+                false => ((begin, key), (behind, end)),
+            };
+            self.is_empty_between(gap.0, gap.1);
+            (begin, end) = rest;
+        }
+        if to_end && is_short {
+            self.is_empty_between(begin, end);
+        }
+    }
+
+    fn is_empty_between(&mut self, begin: Bytes, end: Bytes) {
         if begin < end && self.between(&begin, &end).nth(Emptied::LONG - 1).is_some() {
             self.emptied.add(begin, end);
         }
@@ -463,7 +485,8 @@ mod tests {
         let take = |writes: &mut Writes, n, reverse| {
             writes.clear_bulk(key(n)).unwrap();
             let (begin, end) = trimmed(writes, reverse);
-            writes.begins_at(&begin, &end, Some(key(if reverse { n - 1 } else { n + 1 })), reverse);
+            let next = key(if reverse { n - 1 } else { n + 1 });
+            writes.has_read((&begin, &end), [next].into_iter(), false, reverse);
         };
         (0..20).for_each(|n| take(&mut writes, n, false));
         (80..100).rev().for_each(|n| take(&mut writes, n, true));
@@ -483,7 +506,7 @@ mod tests {
         for n in 0..72 {
             writes.clear_bulk(key(n)).unwrap();
             let (begin, end) = writes.trimmed(&key(0), &key(100), false);
-            writes.begins_at(&begin, &end, Some(key(n + 1)), false);
+            writes.has_read((&begin, &end), [key(n + 1)].into_iter(), false, false);
         }
         writes.set(key(5), Bytes::new(), true).unwrap();
         let stretch = |writes: &Writes, reverse| writes.stretch(&key(5), &key(100), reverse);

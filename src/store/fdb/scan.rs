@@ -8,6 +8,7 @@ use super::count;
 use super::reads::{Ask, Page};
 use super::tx::FdbTx;
 use crate::error::{StoreError, StoreResult};
+use crate::store::emptied::Emptied;
 use crate::store::writes::{Effect, Writes, apply_all};
 use crate::store::{Pairs, RangeOptions, Read, key_after};
 use bytes::Bytes;
@@ -43,16 +44,16 @@ impl FdbTx {
             let (mut from, mut to) = (begin.clone(), end.clone());
             while from < to && !out.pairs.more {
                 let stretch = match options.limit {
-                    // A round trip is worth many rows that were read in vain.
-                    0 => (from.clone(), to.clone()),
-                    _ => self.state.lock().writes.stretch(&from, &to, options.reverse),
+                    1..=Emptied::SHORT => self.state.lock().writes.stretch(&from, &to, options.reverse),
+                    // Of a page of many rows, a round trip is worth more than those that are read in vain.
+                    _ => (from.clone(), to.clone()),
                 };
                 self.collect(stretch.clone(), &mut out).await?;
                 (from, to) = if options.reverse { (from, stretch.0) } else { (stretch.1, to) };
                 (from, to) = self.state.lock().writes.trimmed(&from, &to, options.reverse);
             }
-            let first = out.pairs.pairs.first().map(|(key, _)| self.core.stored(key));
-            self.state.lock().writes.begins_at(&begin, &end, first, options.reverse);
+            let found = out.pairs.pairs.iter().map(|(key, _)| self.core.stored(key));
+            self.state.lock().writes.has_read((&begin, &end), found, !out.pairs.more, options.reverse);
         }
         let Collector { pairs, .. } = out;
         if read == Read::Serializable {

@@ -11,11 +11,10 @@ use super::directory::read_error;
 use super::scan::Base;
 use super::snapshot::SnapshotView;
 use crate::error::StoreResult;
+use crate::store::emptied::Emptied;
 use crate::store::{RangeOptions, key_after};
 use bytes::Bytes;
 
-/// Reads of at most this number of rows are short.
-const SHORT: usize = 16;
 /// Rows that such a read takes at once, at first and at most, and the most bytes of them.
 const LEAST: usize = 4;
 const MOST: usize = 64;
@@ -45,7 +44,7 @@ pub(super) struct Part<'a> {
 impl Front {
     /// Whether a read is so short that it may be one of many.
     pub(super) fn is_for(options: RangeOptions) -> bool {
-        (1..=SHORT).contains(&options.limit)
+        (1..=Emptied::SHORT).contains(&options.limit)
     }
 
     /// What the snapshot has in the part of `begin..end` (not empty) where a read begins: never an empty part.

@@ -56,8 +56,8 @@ pub(super) fn scan(
             (from, to) = if reverse { (from, begin) } else { (end, to) };
             (from, to) = writes.trimmed(&from, &to, reverse);
         }
-        let first = out.pairs.pairs.first().map(|(key, _)| layout::stored(key));
-        writes.begins_at(&begin, &end, first, reverse);
+        let found = out.pairs.pairs.iter().map(|(key, _)| layout::stored(key));
+        writes.has_read((&begin, &end), found, !out.pairs.more, reverse);
     }
     Ok(out.pairs)
 }

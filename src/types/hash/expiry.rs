@@ -250,7 +250,9 @@ async fn count_expired(s: &Scope<'_>, oid: Oid) -> Result<u64> {
     let opts = RangeOptions { limit: PAGE, ..RangeOptions::default() };
     while let Some(page) = rest.page(s.tx, opts, Read::Snapshot).await? {
         n += page.len() as u64;
-        tokio::task::yield_now().await;
+        if rest.range().is_some() {
+            tokio::task::yield_now().await;
+        }
     }
     Ok(n)
 }
