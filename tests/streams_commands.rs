@@ -55,11 +55,11 @@ fn ids_of_xadd() {
         ),
         (
             "XADD k IDMP producer 1 * a b",
-            "-ERR XADD cannot run once per producer and id: IDEMPOTENT id XADD key ... adds an entry once",
+            "-ERR IDMP and IDMPAUTO are not supported: use IDEMPOTENT id XADD key ... to add an entry once",
         ),
         (
             "XADD k MAXLEN 5 idmpauto producer * a b",
-            "-ERR XADD cannot run once per producer and id: IDEMPOTENT id XADD key ... adds an entry once",
+            "-ERR IDMP and IDMPAUTO are not supported: use IDEMPOTENT id XADD key ... to add an entry once",
         ),
         ("XADD k x a b", "-ERR Invalid stream ID specified as stream command argument"),
         ("XADD k 1-x a b", "-ERR Invalid stream ID specified as stream command argument"),

@@ -19,7 +19,7 @@ const NO_STRATEGY: ReplyError =
     ReplyError::new("ERR syntax error, XTRIM must be called with a trimming strategy");
 /// XADD of Redis 8.6 has options for what IDEMPOTENT does for every command.
 const NO_PRODUCERS: ReplyError = ReplyError::new(
-    "ERR XADD cannot run once per producer and id: IDEMPOTENT id XADD key ... adds an entry once",
+    "ERR IDMP and IDMPAUTO are not supported: use IDEMPOTENT id XADD key ... to add an entry once",
 );
 /// The most entries that are removed at once without LIMIT.
 const MOST: u64 = 1_000_000;
