@@ -10,6 +10,7 @@ use crate::support::rng::Rng;
 use crate::support::server::{Server, redis, tern};
 use crate::support::{env_number, say};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use tern::commands::binding::Run;
 use tern::commands::registry::{run_of, table};
 use tern::spec::{Entry, Form};
@@ -18,6 +19,10 @@ use tern::spec::{Entry, Form};
 const LINES: u64 = 20;
 /// The seed of the lines; the default of `TERN_SEED`.
 const SEED: u64 = 1;
+
+/// For how long a line may block, and a reply may be missing altogether.
+const BLOCKED: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The state before each line: recreated after a line that may have changed it.
 const STATE: &[&str] = &[
@@ -216,12 +221,13 @@ fn compares(argv: &Argv) -> bool {
 /// After this many clients no number of [`WORDS`] is a client's id: each server counts from elsewhere.
 const CLIENTS: i64 = 10;
 
-/// A client whose id is none of [`WORDS`].
-fn client(server: &Server) -> Client {
+/// A client whose id is none of [`WORDS`], and that id.
+fn client(server: &Server) -> (Client, i64) {
     loop {
         let mut client = server.client();
-        if client.run(&["CLIENT", "ID"]).value.int() > Some(CLIENTS) {
-            return client;
+        match client.run(&["CLIENT", "ID"]).value.int() {
+            Some(id) if id > CLIENTS => return (client, id),
+            _ => {}
         }
     }
 }
@@ -273,21 +279,52 @@ fn options(syntax: &'static str) -> Vec<&'static str> {
     words.filter(|w| w.len() > 1 && w.bytes().all(|b| b.is_ascii_uppercase() || b == b'-')).collect()
 }
 
-/// The reply to `argv` after `state`; None: the server closed the connection, and `client` is a new one.
-fn ask(server: &Server, client: &mut Client, state: &[&str], argv: &Argv) -> Option<Reply> {
-    let mut bytes: Vec<u8> =
-        state.iter().flat_map(|line| request(&line.split(' ').collect::<Vec<_>>())).collect();
-    bytes.extend(request(argv));
-    let mut reply = client.send_raw(&bytes).map_err(|_| ());
-    let mut got = None;
-    for _ in 0..=state.len() {
-        reply = reply.and_then(|()| client.read().map(|r| got = Some(r)).map_err(|_| ()));
+/// A server, the client that is asked, its id, and one that unblocks it.
+struct Side<'a> {
+    server: &'a Server,
+    client: Client,
+    id: i64,
+    other: Client,
+}
+
+impl<'a> Side<'a> {
+    fn new(server: &'a Server) -> Side<'a> {
+        let (client, id) = client(server);
+        Side { server, client, id, other: server.client() }
     }
-    if reply.is_err() {
-        *client = server.client();
-        return None;
+
+    /// The reply to `argv` after `state`; None: the server closed the connection, and the client is a new one.
+    fn ask(&mut self, state: &[&str], argv: &Argv) -> Option<Reply> {
+        let mut bytes: Vec<u8> =
+            state.iter().flat_map(|line| request(&line.split(' ').collect::<Vec<_>>())).collect();
+        bytes.extend(request(argv));
+        let mut reply = self.client.send_raw(&bytes).map_err(|_| ());
+        let mut got = None;
+        for _ in 0..=state.len() {
+            reply = reply.and_then(|()| self.read().map(|r| got = Some(r)));
+        }
+        if reply.is_err() {
+            (self.client, self.id) = client(self.server);
+            return None;
+        }
+        got
     }
-    got
+
+    /// The next reply. A call that waits for longer than [`BLOCKED`] is told to stop.
+    fn read(&mut self) -> Result<Reply, ()> {
+        use std::io::ErrorKind::{TimedOut, WouldBlock};
+        self.client.set_timeout(BLOCKED);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match self.client.read() {
+                Ok(reply) => return Ok(reply),
+                Err(e) if matches!(e.kind(), TimedOut | WouldBlock) && Instant::now() < until => {
+                    self.other.run(&["CLIENT", "UNBLOCK", &self.id.to_string()]);
+                }
+                Err(_) => return Err(()),
+            }
+        }
+    }
 }
 
 fn refusal(row: Option<&Entry>) -> Option<&'static str> {
@@ -327,13 +364,13 @@ fn excused(
 fn wrong_arguments_are_refused_as_by_redis() {
     let Some(redis) = redis("wrong arguments differential test") else { return };
     let tern = tern(&["--appendfsync", "no"]);
-    let (mut r, mut t) = (client(&redis), client(&tern));
+    let (mut r, mut t) = (Side::new(&redis), Side::new(&tern));
     let rows: BTreeMap<String, &Entry> = table().all().map(|row| (row.label.clone(), row)).collect();
-    let unknown: BTreeSet<String> = elsewhere(&mut r, rows.keys());
+    let unknown: BTreeSet<String> = elsewhere(&mut r.other, rows.keys());
     let (mut complaints, mut compared, mut used) = (Vec::new(), 0, BTreeMap::new());
     let mut state = STATE;
     for (label, argv) in lines().into_iter().filter(|(label, _)| !unknown.contains(label)) {
-        let (a, b) = (ask(&redis, &mut r, state, &argv), ask(&tern, &mut t, state, &argv));
+        let (a, b) = (r.ask(state, &argv), t.ask(state, &argv));
         compared += 1;
         let refused =
             a.as_ref().zip(b.as_ref()).is_some_and(|(a, b)| a.value.is_error() && b.value.is_error());
