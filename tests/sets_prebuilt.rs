@@ -90,7 +90,7 @@ async fn reclaim_all(rig: &Rig) {
 
 fn unit(rig: &Rig, calls: Vec<Vec<Bytes>>, exec: bool) -> Unit {
     let calls = calls.into_iter().map(units::call).collect();
-    Unit { client: rig.client.clone(), exec, ..units::unit(calls) }
+    Unit { client: Box::new(rig.client.clone()), exec, ..units::unit(calls) }
 }
 
 fn line(line: &str) -> Vec<Bytes> {

@@ -68,18 +68,22 @@ impl<'a> Runner<'a> {
         let catalog = server.space.catalog.load(tx).await?;
         let sure = server.env.timeline.now();
         tx.runs_at(now, sure);
-        Ok(Runner { lives: Lives::new(now, sure), ..Runner::with(server, tx, rng, catalog) })
+        Ok(Runner::with(server, tx, rng, catalog, Lives::new(now, sure)))
     }
 
     /// Creates a runner with a catalog that the transaction has not read: for calls about the server while
     /// the store is unavailable.
-    pub(crate) fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
+    pub(crate) fn with_catalog(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
+        Runner::with(server, tx, rng, catalog, Lives::new(server.env.timeline.now(), 0))
+    }
+
+    fn with(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>, lives: Lives) -> Self {
         let outbox = server.outbox(&catalog);
         Runner {
             server,
             tx,
             catalog,
-            lives: Lives::new(server.env.timeline.now(), 0),
+            lives,
             rng,
             lookups: LookupTally::default(),
             memo: Memo::default(),
@@ -97,7 +101,7 @@ impl<'a> Runner<'a> {
 
     /// Another runner on the same transaction, whose calls run concurrently with these.
     pub(crate) fn sibling(&self, rng: Rng) -> Self {
-        Runner { lives: self.lives.again(), ..Runner::with(self.server, self.tx, rng, self.catalog.clone()) }
+        Runner::with(self.server, self.tx, rng, self.catalog.clone(), self.lives.again())
     }
 
     /// Database `number`, if it exists.

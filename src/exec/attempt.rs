@@ -574,7 +574,7 @@ mod tests {
     }
 
     fn done(_: Call) -> Done {
-        Done::new(crate::server::ClientState::new(Arc::default(), true), None, Default::default())
+        Done::new(Box::new(crate::server::ClientState::new(Arc::default(), true)), None, Default::default())
     }
 
     #[tokio::test]

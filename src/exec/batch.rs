@@ -82,7 +82,7 @@ impl<'a> Batch<'a> {
     /// Creates a batch with a catalog that the transaction has not read: for calls about the server while the
     /// store is unavailable.
     pub(super) fn with_catalog(server: &'a Server, tx: &'a Tx, rng: Rng, catalog: Arc<Catalog>) -> Self {
-        Batch { runner: Runner::with(server, tx, rng, catalog) }
+        Batch { runner: Runner::with_catalog(server, tx, rng, catalog) }
     }
 
     /// Creates another batch on the same transaction, for units that run concurrently.
@@ -247,7 +247,8 @@ impl<'a> Batch<'a> {
         client.in_exec = unit.exec;
         (self.runner.may_stream, self.runner.may_prebuild) = (unit.id.is_none(), forced.may_prebuild);
         let (server, in_lane) = (self.runner.server, self.runner.in_lane);
-        let (mut held, began) = (Held::new(unit, server), server.env.clock.monotonic());
+        let mut held = Held::new(unit, server);
+        let began = if in_lane { server.env.clock.monotonic() } else { Duration::ZERO };
         for (n, call) in unit.calls.iter().enumerate() {
             // Only a lane hands a call back.
             let marks = || (self.runner.lookups.seen(), self.runner.outbox.len());

@@ -52,17 +52,24 @@ pub(super) struct Deadline {
 impl Deadline {
     /// Starts the first attempt at units of which the oldest arrived at `since`.
     pub(super) fn new(server: &Server, since: Duration) -> Self {
+        Deadline::begun(server, since, server.env.clock.monotonic())
+    }
+
+    /// Starts the first attempt at a unit that arrived just now, at `since`.
+    pub(super) fn at_once(server: &Server, since: Duration) -> Self {
+        Deadline::begun(server, since, since)
+    }
+
+    fn begun(server: &Server, since: Duration, began: Duration) -> Self {
         let clock = server.env.clock.clone();
-        let began = clock.monotonic();
         let timeout = server.config.get().store_timeout();
         let (slow, long, away) = (false, false, false);
         Deadline { clock, timeout, began, since, attempt: began, slow, long, away, failed: 0 }
     }
 
-    /// The deadline of a unit that can be answered without the store.
-    pub(super) fn for_the_server(server: &Server, since: Duration) -> Self {
-        let deadline = Deadline::new(server, since);
-        Deadline { timeout: deadline.timeout.min(SHORT), ..deadline }
+    /// For a unit that can be answered without the store.
+    pub(super) fn for_the_server(self) -> Self {
+        Deadline { timeout: self.timeout.min(SHORT), ..self }
     }
 
     /// Whether another attempt at a batch follows one that failed with `e`: it can help, if only because a batch
@@ -154,7 +161,7 @@ impl Deadline {
     /// default, but never to less than an eighth of `store-timeout`, within which a healthy store answers.
     pub(super) fn begin(&mut self, tx: &Tx) {
         self.attempt = self.clock.monotonic();
-        let left = self.left();
+        let left = (self.since + self.timeout).saturating_sub(self.attempt);
         if left < self.timeout / 8 * 7 || self.timeout <= SHORT {
             tx.limit(left.max(self.timeout / 8));
         }

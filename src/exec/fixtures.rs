@@ -25,7 +25,7 @@ pub(crate) fn call(line: &str) -> Call {
 
 /// A pipeline of a new client.
 pub(crate) fn unit(lines: &[&str]) -> Unit {
-    let client = ClientState::new(Default::default(), true);
+    let client = Box::new(ClientState::new(Default::default(), true));
     let calls = lines.iter().map(|line| call(line)).collect();
     Unit { calls, client, watches: Vec::new(), exec: false, id: None }
 }

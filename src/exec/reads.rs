@@ -61,7 +61,7 @@ async fn run_together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphor
 }
 
 /// Runs a unit without writes that arrived at `since`. `first` is the shared transaction to try first, or its
-/// result. What is rare is boxed: every connection's task reserves space for all that it may await.
+/// result; a unit without one has not waited for anything. What is rare is boxed: every connection's task reserves space for all that it may await.
 pub(super) async fn run(
     server: &Arc<Server>,
     unit: Unit,
@@ -69,8 +69,11 @@ pub(super) async fn run(
     mut first: Option<Result<Box<Batch<'_>>, Halt>>,
 ) -> Done {
     let mut forced = Forced::default();
-    let deadline = if unit.is_about_the_server() { Deadline::for_the_server } else { Deadline::new };
+    let deadline = if first.is_some() { Deadline::new } else { Deadline::at_once };
     let mut deadline = deadline(server, since);
+    if unit.is_about_the_server() {
+        deadline = deadline.for_the_server();
+    }
     let mut place = if unit.has_script() { Some(Place::short(server, &mut deadline).await) } else { None };
     loop {
         let mut client = unit.client.clone();

@@ -33,8 +33,8 @@ pub(super) fn runs_script(call: &Call) -> bool {
 pub struct Unit {
     /// The calls, in order.
     pub calls: Vec<Call>,
-    /// The client's state; comes back changed in [`Done`].
-    pub client: ClientState,
+    /// The client's state; comes back changed in [`Done`]. Boxed, because units move from hand to hand.
+    pub client: Box<ClientState>,
     /// EXEC only: compared inside the transaction before the first command runs.
     pub watches: Vec<Watched>,
     /// True for EXEC: `client.in_exec` is set while it runs.
@@ -110,7 +110,7 @@ impl Unit {
 /// A finished unit.
 pub struct Done {
     /// The client's state after the unit.
-    pub client: ClientState,
+    pub client: Box<ClientState>,
     /// One reply for each call that ran; None if a watched key had changed and nothing ran.
     pub replies: Option<Vec<Reply>>,
     /// The calls that ran.
@@ -130,7 +130,7 @@ pub struct Done {
 }
 
 impl Done {
-    pub(super) fn new(client: ClientState, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
+    pub(super) fn new(client: Box<ClientState>, replies: Option<Vec<Reply>>, lookups: Lookups) -> Self {
         Done {
             client,
             replies,
@@ -145,7 +145,7 @@ impl Done {
     }
 
     /// A unit of `calls` commands that failed as a whole.
-    pub(super) fn refused(client: ClientState, calls: usize, e: Error) -> Self {
+    pub(super) fn refused(client: Box<ClientState>, calls: usize, e: Error) -> Self {
         let error = e.into_reply();
         let replies = Some(vec![Reply::Error(error.clone()); calls]);
         Done { refused: Some(error), ..Done::new(client, replies, Lookups::default()) }

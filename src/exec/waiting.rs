@@ -326,9 +326,10 @@ impl Wait {
 
     async fn run(&self, executor: &Executor, client: &mut ClientState, is_first: bool) -> Reply {
         let calls = vec![self.call.clone()];
-        let unit = Unit { calls, client: client.clone(), watches: Vec::new(), exec: false, id: None };
+        let unit =
+            Unit { calls, client: Box::new(client.clone()), watches: Vec::new(), exec: false, id: None };
         let Done { client: after, replies, .. } = executor.run_waiting(unit, is_first).await;
-        *client = after;
+        *client = *after;
         replies.and_then(|mut replies| replies.pop()).unwrap_or(Reply::NilArray)
     }
 }

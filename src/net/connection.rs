@@ -5,6 +5,9 @@
 //!   and long strings, are read as the client receives them, at most one piece ahead.
 //! * After each full buffer written, other connections get a turn. Otherwise a client that always keeps up
 //!   would occupy its thread for 128 buffers, because tokio lets a task use a socket that often.
+//! * Replies are written once every connection that was ready has run, and then one after the other. A write to a
+//!   client that sleeps wakes it, which takes as long as several commands; while it reads the first replies, the others
+//!   arrive without waking it.
 //! * Messages that the client did not request (`server::mailbox`) are encoded between replies, and wake a
 //!   connection that is reading.
 //! * Normally a round costs one read call and one write call, and no timer, lock or allocation of this
@@ -116,6 +119,9 @@ impl Connection {
                 Ended::Full => self.flush().await?,
                 Ended::Garbage(error) => return self.part(&error).await,
                 Ended::NeedsBytes => {
+                    if !self.out.is_empty() {
+                        yield_now().await;
+                    }
                     self.flush().await?;
                     if !self.fits() || matches!(self.read().await?, Arrival::Bytes(0)) {
                         return Ok(());

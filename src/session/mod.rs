@@ -111,7 +111,7 @@ impl Window {
 /// The session of one client.
 pub(crate) struct Session {
     executor: Arc<Executor>,
-    client: ClientState,
+    client: Box<ClientState>,
     window: Window,
     /// The number of requests that a window may hold now.
     limit: usize,
@@ -143,7 +143,7 @@ impl Session {
         executor.server().tracking.enter(&client.mailbox);
         Session {
             executor,
-            client,
+            client: Box::new(client),
             window: Window::default(),
             limit: FIRST_WINDOW,
             next: None,

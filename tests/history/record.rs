@@ -268,7 +268,7 @@ impl Record {
             let client = ClientState { db, ..ClientState::new(Arc::default(), true) };
             let watches = std::mem::take(&mut watches);
             let called = self.tick();
-            let run = exec.run(Unit { calls, client, watches, exec: multi, id: None });
+            let run = exec.run(Unit { calls, client: Box::new(client), watches, exec: multi, id: None });
             let done = tokio::select! {
                 biased;
                 done = run => Some(done),
@@ -385,7 +385,8 @@ fn call(line: &[String]) -> Call {
 /// The replies to a call that is no part of the history.
 async fn alone(exec: &Executor, call: Call) -> Option<Vec<Reply>> {
     let client = ClientState::new(Arc::default(), true);
-    let unit = Unit { calls: vec![call], client, watches: Vec::new(), exec: false, id: None };
+    let unit =
+        Unit { calls: vec![call], client: Box::new(client), watches: Vec::new(), exec: false, id: None };
     exec.run(unit).await.replies
 }
 

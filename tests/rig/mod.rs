@@ -107,7 +107,7 @@ impl Rig {
     /// Runs one command, words separated by spaces, under an id.
     pub async fn under_id(&self, id: &str, line: &str) -> Reply {
         let calls = vec![units::call_under_id(id, line)];
-        let unit = Unit { client: self.client.clone(), ..units::unit(calls) };
+        let unit = Unit { client: Box::new(self.client.clone()), ..units::unit(calls) };
         units::replies(&self.exec, unit).await.remove(0)
     }
 
@@ -135,7 +135,8 @@ impl Rig {
     }
 
     async fn unit(&mut self, unit: Unit) -> Vec<Reply> {
-        let (answered, client) = units::run(&self.exec, Unit { client: self.client.clone(), ..unit }).await;
+        let (answered, client) =
+            units::run(&self.exec, Unit { client: Box::new(self.client.clone()), ..unit }).await;
         self.client = client;
         let mut replies = Vec::new();
         for reply in answered {

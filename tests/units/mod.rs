@@ -29,7 +29,7 @@ pub fn call_under_id(id: &str, line: &str) -> Call {
 /// Commands of a new client: a pipeline without watched keys.
 pub fn unit(calls: Vec<Call>) -> Unit {
     let client = ClientState::new(Default::default(), true);
-    Unit { calls, client, watches: Vec::new(), exec: false, id: None }
+    Unit { calls, client: Box::new(client), watches: Vec::new(), exec: false, id: None }
 }
 
 /// The same from lines, words separated by spaces.
@@ -48,7 +48,7 @@ pub async fn run(exec: &Executor, unit: Unit) -> (Vec<Reply>, ClientState) {
         done = exec.run(rest).await;
         replies.extend(done.replies.unwrap());
     }
-    (replies, done.client)
+    (replies, *done.client)
 }
 
 /// Its replies.
