@@ -247,8 +247,7 @@ impl<'a> Batch<'a> {
         client.in_exec = unit.exec;
         (self.runner.may_stream, self.runner.may_prebuild) = (unit.id.is_none(), forced.may_prebuild);
         let (server, in_lane) = (self.runner.server, self.runner.in_lane);
-        let mut held = Held::new(unit, server);
-        let began = if in_lane { server.env.clock.monotonic() } else { Duration::ZERO };
+        let (mut held, began) = (Held::new(unit, server), in_lane.then(|| server.env.clock.monotonic()));
         for (n, call) in unit.calls.iter().enumerate() {
             // Only a lane hands a call back.
             let marks = || (self.runner.lookups.seen(), self.runner.outbox.len());
@@ -289,8 +288,8 @@ impl<'a> Batch<'a> {
             };
             held.push(reply);
             tracked::ran(call, unit.exec, &mut client.tracking);
-            let looks = in_lane && (n % LOOKS == LOOKS - 1 || runs_script(call));
-            let is_long = looks && server.env.clock.monotonic() - began > LONG;
+            let looks = n % LOOKS == LOOKS - 1 || runs_script(call);
+            let is_long = looks && began.is_some_and(|began| server.env.clock.monotonic() - began > LONG);
             if is_long && unit.exec && n + 1 < unit.calls.len() {
                 return Err(Halt::TooHeavy);
             }
