@@ -118,7 +118,11 @@ impl Deadline {
 
     /// How long a store that does not answer is still waited for.
     pub(super) fn left(&self) -> Duration {
-        (self.since + self.timeout).saturating_sub(self.clock.monotonic())
+        self.left_at(self.clock.monotonic())
+    }
+
+    fn left_at(&self, now: Duration) -> Duration {
+        (self.since + self.timeout).saturating_sub(now)
     }
 
     /// Records that another attempt follows one that failed with `e`.
@@ -161,7 +165,7 @@ impl Deadline {
     /// default, but never to less than an eighth of `store-timeout`, within which a healthy store answers.
     pub(super) fn begin(&mut self, tx: &Tx) {
         self.attempt = self.clock.monotonic();
-        let left = (self.since + self.timeout).saturating_sub(self.attempt);
+        let left = self.left_at(self.attempt);
         if left < self.timeout / 8 * 7 || self.timeout <= SHORT {
             tx.limit(left.max(self.timeout / 8));
         }

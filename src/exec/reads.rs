@@ -61,7 +61,8 @@ async fn run_together(server: Arc<Server>, jobs: Vec<Job>, permit: OwnedSemaphor
 }
 
 /// Runs a unit without writes that arrived at `since`. `first` is the shared transaction to try first, or its
-/// result; a unit without one has not waited for anything. What is rare is boxed: every connection's task reserves space for all that it may await.
+/// result; a unit without one has not waited for anything. What is rare is boxed: every connection's task reserves
+/// space for all that it may await.
 pub(super) async fn run(
     server: &Arc<Server>,
     unit: Unit,

@@ -124,8 +124,8 @@ fn damaged_bytes_are_reported_and_never_served() {
         let kind = if file == newest { "newest log" } else { kind(&file) };
         let (kind, name) = (kind, file.file_name().unwrap().to_string_lossy().into_owned());
         for place in 0..if kind == "other" { 0 } else { PLACES } {
-            // Not in the last record of a log, of which the longest are a tenth: if it ends in a zero, as each does that says up
-            // to where the log before it was drained, what is wrong in it looks like a write that a loss of power has torn.
+            // Not in the last fifth of a log, which has its last record: damage there looks like a write that a loss of power has
+            // torn if the record ends in a zero, as it does if it says up to where the log before it was drained.
             let at = [0.5, 0.25].get(place).copied().unwrap_or_else(|| rng.below(1000) as f64 / 1250.0);
             let damaged = home.path().join("damaged");
             copy(&sound, &damaged);
