@@ -304,6 +304,30 @@ fn what_a_killed_client_runs_has_ended_before_the_reply() {
     }
 }
 
+/// Hazard: the socket is closed first, and a client that connects again meets what its last connection left.
+#[test]
+fn nothing_is_left_of_a_client_that_has_seen_the_end() {
+    let server = &tern(&["--io-threads", "2"]);
+    let leave = |thread: usize| {
+        let mut watcher = server.client();
+        for round in 0..2000 {
+            let mut leaver = server.client();
+            let id = leaver.line("CLIENT ID").int().unwrap();
+            leaver.send_raw(format!("SUBSCRIBE {thread}\r\nQUIT\r\n").as_bytes()).unwrap();
+            assert!(leaver.drain().1, "closed");
+            let subscribers = watcher.line(&format!("PUBSUB NUMSUB {thread}"));
+            let list = watcher.line(&format!("CLIENT LIST ID {id}"));
+            assert_eq!(subscribers.items().unwrap()[1].int(), Some(0), "round {round}");
+            assert_eq!(string(&list), "", "round {round}");
+        }
+    };
+    std::thread::scope(|threads| {
+        for thread in 0..8 {
+            threads.spawn(move || leave(thread));
+        }
+    });
+}
+
 #[test]
 fn a_list_has_the_clients_its_filters_select() {
     let server = tern(&[]);

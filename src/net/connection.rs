@@ -54,11 +54,12 @@ enum Ended {
 
 /// One client's socket and session.
 pub(super) struct Connection {
+    /// Dropped before the socket: a client that has seen the end has no subscription left.
+    session: Session,
     socket: ClientSocket,
     decoder: Decoder,
     encoder: Encoder,
     out: BytesMut,
-    session: Session,
     server: Arc<Server>,
 }
 
@@ -69,11 +70,11 @@ impl Connection {
         let socket = ClientSocket::new(stream, entry);
         let client = ClientState::new(socket.handle().clone(), server.acl.is_open());
         Connection {
+            session: Session::new(executor, client),
             socket,
             decoder: Decoder::default(),
             encoder: Encoder::default(),
             out: BytesMut::new(),
-            session: Session::new(executor, client),
             server,
         }
     }
@@ -84,7 +85,9 @@ impl Connection {
             tracing::debug!(client = self.socket.handle().id, %error, "connection lost");
             return;
         }
-        self.socket.close().await;
+        let Connection { session, socket, .. } = self;
+        drop(session);
+        socket.close().await;
     }
 
     async fn rounds(&mut self) -> io::Result<()> {

@@ -74,8 +74,9 @@ impl Drop for Entry {
 
 /// A connected client's socket.
 pub(super) struct ClientSocket {
-    stream: Stream,
+    /// Dropped before the stream: a client that has seen the end is in the registry no more.
     entry: Entry,
+    stream: Stream,
     woken: Switch,
 }
 
@@ -91,7 +92,7 @@ impl ClientSocket {
     /// The socket of a client that has been greeted.
     pub(super) fn new(stream: Stream, entry: Entry) -> Self {
         let woken = woken(&entry.handle);
-        ClientSocket { stream, entry, woken }
+        ClientSocket { entry, stream, woken }
     }
 
     /// The client's entry in the registry.
@@ -153,9 +154,11 @@ impl ClientSocket {
     }
 
     /// Tells a TLS client that nothing follows, so that it does not take the end for a truncation attack.
-    /// Does not wait for a client that does not read.
-    pub(super) async fn close(&mut self) {
+    /// Does not wait for a client that does not read. Until it is dropped it counts towards `maxclients`, because it has a
+    /// descriptor, but is in no list.
+    pub(super) async fn close(mut self) {
         if self.stream.is_buffered() {
+            self.entry.handle.kill();
             let _ = tokio::time::timeout(GOODBYE, self.stream.shutdown()).await;
         }
     }
