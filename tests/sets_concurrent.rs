@@ -14,6 +14,7 @@ use tern::error::Result;
 use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::{RangeOptions, Read};
+use tern::types::memo::Memo;
 use tern::types::set::SetRep;
 use tern::types::set::{self, algebra, chunked, rows, sample};
 
@@ -253,6 +254,73 @@ async fn conflicts_are_on_members_alone() {
     a.commit().await.unwrap();
     b.commit().await.unwrap();
     assert!(c.commit().await.is_err(), "one of two removals of a member must fail");
+}
+
+/// A transaction that writes what it has drawn conflicts with the removal of that member, and with no other; also if an
+/// earlier draw has read all but the member.
+#[tokio::test]
+async fn a_drawn_member_is_relied_on() {
+    let world = World::new(7).await;
+    let many: Vec<Bytes> = (0..2_000).map(mixed).collect();
+    transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &many).await);
+    for n in 0..20 {
+        transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &[mixed(9_000 + n)]).await);
+    }
+    let (mut rng, mut in_vain) = (Rng::seeded(3), 0);
+    for round in 0..200 {
+        let (draws, is_drawn) = (1 + round % 3, round % 2 == 0);
+        let tx = world.store.begin();
+        let (s, memo) = (world.scope(&tx), Memo::default());
+        let slot_of_k = slot(&s, "k").await;
+        let rep = slot_of_k.set().unwrap();
+        let mut drawn = Vec::new();
+        for _ in 0..draws {
+            let some = match round % 5 {
+                0 => sample::repeated(&s, rep, 2, &mut rng, &memo).await,
+                1 => sample::distinct(&s, rep, 2, &mut rng, &memo).await,
+                _ => sample::distinct(&s, rep, 1, &mut rng, &memo).await,
+            };
+            drawn.extend(some.unwrap().members(&s).await.unwrap());
+        }
+        tx.set(b"test", &drawn[0]).unwrap();
+        let aside = world.store.begin();
+        let all = audit(&world.scope(&aside), "k").await;
+        let gone = match is_drawn {
+            true => drawn[round % drawn.len()].clone(),
+            false => all.into_iter().find(|member| !drawn.contains(member)).unwrap(),
+        };
+        transact!(world, s => set::remove(&s, &mut slot(&s, "k").await, std::slice::from_ref(&gone)).await);
+        let conflicted = tx.commit().await.is_err();
+        assert!(conflicted || !is_drawn, "round {round}: {drawn:?}, {gone:?}");
+        in_vain += u64::from(conflicted && !is_drawn);
+    }
+    assert!(in_vain <= 3, "{in_vain} conflicts with the removal of others: more than a fold explains");
+}
+
+/// What a transaction has noted about a set holds until it writes.
+#[tokio::test]
+async fn a_memo_forgets_what_its_transaction_changes() {
+    let world = World::new(8).await;
+    let many: Vec<Bytes> = (0..2_000).map(mixed).collect();
+    transact!(world, s => set::add(&s, &mut slot(&s, "k").await, &many).await);
+    let tx = world.store.begin();
+    let (s, memo, key) = (world.scope(&tx), Memo::default(), Bytes::from_static(b"k"));
+    let mut rng = Rng::seeded(4);
+    for kept in (1..40).rev() {
+        let mut slot = memo.open_members(&s, &key).await.unwrap();
+        assert!(slot.exists(), "{kept} are left");
+        assert_eq!(set::add_noting(&s, &mut slot, &many[..1], &memo).await.unwrap(), 0);
+        let drawn = sample::distinct(&s, slot.set().unwrap(), 1, &mut rng, &memo).await.unwrap();
+        assert!(many[..50 * (kept + 1)].contains(&drawn.members(&s).await.unwrap()[0]), "{kept}");
+        set::remove(&s, &mut slot, &many[50 * kept..50 * (kept + 1)]).await.unwrap();
+        let rep = memo.open_members(&s, &key).await.unwrap().set().unwrap().cloned();
+        let [first, last] = [0, 50 * kept].map(|n| &many[n]);
+        assert!(!set::contains(&s, rep.as_ref(), last, &memo).await.unwrap());
+        assert!(set::contains(&s, rep.as_ref(), first, &memo).await.unwrap());
+    }
+    let mut slot = memo.open_members(&s, &key).await.unwrap();
+    set::remove(&s, &mut slot, &many[..50]).await.unwrap();
+    assert!(!memo.open_members(&s, &key).await.unwrap().exists());
 }
 
 /// A fold begun before a member was added keeps it; so does one of two concurrent folds.

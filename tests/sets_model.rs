@@ -9,6 +9,7 @@ use sets_world::{World, int, slot, word};
 use std::collections::BTreeSet;
 use tern::env::Rng;
 use tern::keyspace::Scope;
+use tern::types::memo::Memo;
 use tern::types::set::SetRep;
 use tern::types::set::{self, algebra, chunked, rows, sample, scan};
 
@@ -77,7 +78,7 @@ async fn step(s: &Scope<'_>, rng: &mut Rng, model: &mut Model, kinds: &[u8], spa
             }
         }
         9 => {
-            let found = sample::distinct(s, slot.set().unwrap(), many, rng).await.unwrap();
+            let found = sample::distinct(s, slot.set().unwrap(), many, rng, &Memo::default()).await.unwrap();
             let found = sorted(found.members(s).await.unwrap());
             assert_eq!(found.len() as u64, many.min(model.len() as u64));
             assert!(found.iter().all(|m| model.contains(m)));

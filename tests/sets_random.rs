@@ -11,6 +11,7 @@ use tern::env::{Env, Rng};
 use tern::keyspace::dictionary::collector::Round;
 use tern::keyspace::{Keyspace, Scope};
 use tern::store::Tx;
+use tern::types::memo::Memo;
 use tern::types::set::SetRep;
 use tern::types::set::{self, chunked, sample};
 
@@ -49,11 +50,15 @@ async fn check_draws(world: &World, members: usize, draws: u64, name: &str) {
         let tx: Tx = world.store.begin();
         let s: Scope<'_> = world.scope(&tx);
         let slot = slot(&s, "k").await;
-        let rep = slot.set().unwrap();
-        for member in sample::repeated(&s, rep, each, &mut rng).await.unwrap().members(&s).await.unwrap() {
+        let (rep, memo) = (slot.set().unwrap(), Memo::default());
+        for member in
+            sample::repeated(&s, rep, each, &mut rng, &memo).await.unwrap().members(&s).await.unwrap()
+        {
             *repeated.entry(member).or_default() += 1;
         }
-        for member in sample::distinct(&s, rep, each, &mut rng).await.unwrap().members(&s).await.unwrap() {
+        for member in
+            sample::distinct(&s, rep, each, &mut rng, &memo).await.unwrap().members(&s).await.unwrap()
+        {
             *distinct.entry(member).or_default() += 1;
         }
     }

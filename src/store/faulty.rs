@@ -428,6 +428,9 @@ impl FaultyTx {
     pub(super) fn is_write(&self) -> bool {
         self.inner.is_write()
     }
+    pub(super) fn written(&self) -> usize {
+        self.inner.written()
+    }
     pub(super) fn nears_large(&self) -> bool {
         self.inner.nears_large()
     }

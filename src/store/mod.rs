@@ -509,6 +509,10 @@ impl Tx {
     pub fn is_write(&self) -> bool {
         each!(self, t => t.is_write())
     }
+    /// Bytes of writes so far: more after each.
+    pub(crate) fn written(&self) -> usize {
+        each!(self, t => t.written())
+    }
     /// Bytes of writes and conflict ranges so far.
     pub fn size(&self) -> usize {
         each!(self, t => t.size())

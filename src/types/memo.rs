@@ -1,15 +1,16 @@
-//! Remembers what a transaction without writes has read from one set, for commands that ask again.
+//! Remembers what a transaction has read from one set, for commands that ask again.
 //!
-//! Every SISMEMBER of a pipeline reads one record, one N and usually one chunk. Their transaction would read
-//! the same each time: only its own writes could change that, so a [`Memo`] answers until there are any. Its
-//! answers were read by this transaction, serializably if the first command needed that, so no conflict is
-//! lost.
+//! Every SISMEMBER of a pipeline reads one record, one N and usually one chunk; an SADD of a known member does too, and an
+//! SRANDMEMBER reads the sums of all weights. Their transaction would read the same each time: only its own writes could
+//! change that, so what a [`Memo`] has noted holds until the next write. It was read by this transaction, serializably if the
+//! first command needed that, so no conflict is lost.
 //!
 //! It also holds what all strings share that this transaction's replies will send.
 
 use super::object::{self, Slot};
 use super::set::chunk::Row;
 use super::set::rows;
+use super::set::sample::Sampler;
 use super::string::stream::Holder;
 use crate::error::Result;
 use crate::keyspace::Scope;
@@ -26,15 +27,40 @@ const MOST: usize = 1 << 20;
 
 /// See the module. One per transaction.
 #[derive(Debug, Default)]
-pub(crate) struct Memo {
+pub struct Memo {
     /// The last key opened for its members.
-    opened: Mutex<Option<(Prefix, Slot)>>,
+    opened: Noted<(Prefix, Slot)>,
     /// The last chunk read.
-    chunk: Mutex<Option<(Prefix, Oid, Row)>>,
+    chunk: Noted<(Prefix, Oid, Row)>,
+    /// What the last random member was drawn with.
+    sampler: Noted<(Prefix, Oid, Sampler)>,
     /// Bytes of strings read for replies.
     read: AtomicUsize,
     /// Keeps strings readable while they are sent.
     holder: OnceCell<Holder>,
+}
+
+/// What was read, and [`Tx::written`](crate::store::Tx::written) at that time.
+#[derive(Debug)]
+struct Noted<T>(Mutex<Option<(usize, T)>>);
+
+impl<T> Default for Noted<T> {
+    fn default() -> Self {
+        Noted(Mutex::default())
+    }
+}
+
+impl<T> Noted<T> {
+    /// What `of` makes of it, unless the transaction has written since.
+    fn look<R>(&self, s: &Scope<'_>, of: impl FnOnce(&T) -> Option<R>) -> Option<R> {
+        let noted = self.0.lock();
+        let (written, noted) = noted.as_ref()?;
+        if *written == s.tx.written() { of(noted) } else { None }
+    }
+
+    fn note(&self, s: &Scope<'_>, read: T) {
+        *self.0.lock() = Some((s.tx.written(), read));
+    }
 }
 
 impl Memo {
@@ -49,35 +75,38 @@ impl Memo {
     }
 
     /// As [`object::open_members`].
-    pub(crate) async fn open_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
-        if s.tx.is_write() {
-            return object::open_members(s, key).await;
-        }
-        if let Some((db, slot)) = &*self.opened.lock()
-            && *db == s.db
-            && slot.key == *key
-        {
-            return Ok(slot.clone());
+    pub async fn open_members(&self, s: &Scope<'_>, key: &Bytes) -> Result<Slot> {
+        let same = |(db, slot): &(Prefix, Slot)| (*db == s.db && slot.key == *key).then(|| slot.clone());
+        if let Some(slot) = self.opened.look(s, same) {
+            return Ok(slot);
         }
         let slot = object::open_members(s, key).await?;
-        *self.opened.lock() = Some((s.db, slot.clone()));
+        self.opened.note(s, (s.db, slot.clone()));
         Ok(slot)
     }
 
     /// Whether `id` is in the chunk that covers it, as found by [`rows::locate`].
     pub(crate) async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
-        if s.tx.is_write() {
-            return rows::locate(s, oid, id).await?.contains(id);
-        }
-        if let Some((db, of, row)) = &*self.chunk.lock()
-            && (*db, *of) == (s.db, oid)
-            && row.covers(id)
-        {
-            return row.contains(id);
+        let same = |(db, of, row): &(Prefix, Oid, Row)| {
+            ((*db, *of) == (s.db, oid) && row.covers(id)).then(|| row.contains(id))
+        };
+        if let Some(has) = self.chunk.look(s, same) {
+            return has;
         }
         let row = rows::locate(s, oid, id).await?;
         let has = row.contains(id);
-        *self.chunk.lock() = Some((s.db, oid, row));
+        self.chunk.note(s, (s.db, oid, row));
         has
+    }
+
+    /// Takes the sampler of this set that was kept last.
+    pub(crate) fn take_sampler(&self, s: &Scope<'_>, oid: Oid) -> Option<Sampler> {
+        self.sampler.look(s, |(db, of, _)| ((*db, *of) == (s.db, oid)).then_some(()))?;
+        self.sampler.0.lock().take().map(|(_, (_, _, sampler))| sampler)
+    }
+
+    /// Keeps a sampler of this transaction for its next command.
+    pub(crate) fn keep_sampler(&self, s: &Scope<'_>, oid: Oid, sampler: Sampler) {
+        self.sampler.note(s, (s.db, oid, sampler));
     }
 }

@@ -16,7 +16,7 @@ pub mod hyperloglog;
 pub mod items;
 pub(crate) mod lease;
 pub mod list;
-pub(crate) mod memo;
+pub mod memo;
 pub mod object;
 mod pieces;
 pub mod prebuilt;

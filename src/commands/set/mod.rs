@@ -64,11 +64,11 @@ const SADD: Command = Command::new(
 
 async fn sadd(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
     let s = cx.scope()?;
-    let mut slot = open(&s, args.next()?).await?;
+    let mut slot = cx.memo.open_members(&s, args.next()?).await?;
     let added = match (prebuilt::result(cx.prebuilt), prebuilt::ids(cx.prebuilt)) {
         (Some(built), _) => Box::pin(set::prebuild::put_changed(&s, &mut slot, built)).await?,
         (None, Some(ids)) => Box::pin(set::add_ids(&s, &mut slot, args.rest(), ids)).await?,
-        (None, None) => set::add(&s, &mut slot, args.rest()).await?,
+        (None, None) => set::add_noting(&s, &mut slot, args.rest(), cx.memo).await?,
     };
     if added > 0 {
         s.notify(Events::SET, "sadd", &slot.key);
@@ -315,8 +315,8 @@ async fn srandmember(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
             ))
             .into());
         }
-        n if n < 0 => sample::repeated(&s, rep, n.unsigned_abs(), &mut rng).await?,
-        n => sample::distinct(&s, rep, n.unsigned_abs(), &mut rng).await?,
+        n if n < 0 => sample::repeated(&s, rep, n.unsigned_abs(), &mut rng, cx.memo).await?,
+        n => sample::distinct(&s, rep, n.unsigned_abs(), &mut rng, cx.memo).await?,
     };
     drawn_reply(cx, &s, members, count.map(|_| Reply::bulks as fn(Vec<Bytes>) -> _)).await
 }

@@ -211,6 +211,9 @@ impl FdbTx {
     pub(in crate::store) fn is_write(&self) -> bool {
         !self.state.lock().writes.is_empty()
     }
+    pub(in crate::store) fn written(&self) -> usize {
+        self.state.lock().writes.size()
+    }
     pub(in crate::store) fn size(&self) -> usize {
         let state = self.state.lock();
         state.writes.size() + state.writes.besides() + state.reads.size()

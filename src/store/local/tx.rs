@@ -415,6 +415,9 @@ impl LocalTx {
     pub(in crate::store) fn is_write(&self) -> bool {
         !self.state.lock().writes.is_empty()
     }
+    pub(in crate::store) fn written(&self) -> usize {
+        self.state.lock().writes.size()
+    }
     pub(in crate::store) fn nears_large(&self) -> bool {
         self.state.lock().writes.nears_large()
     }

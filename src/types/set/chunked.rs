@@ -87,12 +87,13 @@ pub(crate) fn check_room(bytes: usize) -> Result<()> {
 }
 
 /// Adds `members`. Returns the number of new ones.
-pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes]) -> Result<u64> {
+pub(crate) async fn add(s: &Scope<'_>, oid: Oid, members: &[Bytes], memo: &Memo) -> Result<u64> {
     let interned = s.space.ids.intern(s.tx, s.round, members).await?;
     let [Interned { id, fresh }] = interned[..] else {
         return Box::pin(add_interned(s, oid, &interned)).await;
     };
-    let seen = if fresh { Seen::default() } else { look_at(s, oid, id, Read::Serializable).await? };
+    let seen =
+        if fresh { Seen::default() } else { look_at(s, oid, id, Read::Serializable, Some(memo)).await? };
     if seen.member {
         return Ok(0);
     }
@@ -146,7 +147,7 @@ pub(crate) async fn remove(s: &Scope<'_>, slot: &mut Slot, oid: Oid, ids: &[u64]
 /// conflict with every change of one of the ids. Chunks are always read as snapshots.
 pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Result<BTreeMap<u64, Seen>> {
     if let [only] = ids {
-        return Ok(BTreeMap::from([(*only, look_at(s, oid, *only, read).await?)]));
+        return Ok(BTreeMap::from([(*only, look_at(s, oid, *only, read, None).await?)]));
     }
     let deltas = look_deltas(s, oid, ids, read).await?;
     if ids.len() >= BREATHE {
@@ -162,19 +163,20 @@ pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Re
 }
 
 /// As [`look`], for one id.
-async fn look_at(s: &Scope<'_>, oid: Oid, id: u64, read: Read) -> Result<Seen> {
-    Ok(match s.tx.get(&s.db.delta(oid, id), read).await? {
-        Some(delta) => Seen { member: delta[..] == *delta_value(true), delta: true },
-        None => Seen { member: locate(s, oid, id).await?.contains(id)?, delta: false },
-    })
+async fn look_at(s: &Scope<'_>, oid: Oid, id: u64, read: Read, memo: Option<&Memo>) -> Result<Seen> {
+    if let Some(delta) = s.tx.get(&s.db.delta(oid, id), read).await? {
+        return Ok(Seen { member: delta[..] == *delta_value(true), delta: true });
+    }
+    let member = match memo {
+        Some(memo) => memo.chunk_has(s, oid, id).await?,
+        None => locate(s, oid, id).await?.contains(id)?,
+    };
+    Ok(Seen { member, delta: false })
 }
 
 /// Whether `id` is a member, with a conflict on every change of its membership.
 pub(crate) async fn contains(s: &Scope<'_>, oid: Oid, id: u64, memo: &Memo) -> Result<bool> {
-    match s.tx.get(&s.db.delta(oid, id), Read::Serializable).await? {
-        Some(delta) => Ok(delta[..] == *delta_value(true)),
-        None => memo.chunk_has(s, oid, id).await,
-    }
+    Ok(look_at(s, oid, id, Read::Serializable, Some(memo)).await?.member)
 }
 
 /// The deltas of `ids`. Neighbours are read as one range unless it has many more, with conflicts only on the ids.

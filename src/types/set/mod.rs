@@ -68,9 +68,14 @@ impl Set {
 
 /// Adds `members`. Returns the number of new ones. WRONGTYPE if the key holds another type.
 pub async fn add(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes]) -> Result<u64> {
+    add_noting(s, slot, members, &Memo::default()).await
+}
+
+/// As [`add`], for one of many calls in a transaction.
+pub async fn add_noting(s: &Scope<'_>, slot: &mut Slot, members: &[Bytes], memo: &Memo) -> Result<u64> {
     object::check_name(&slot.key)?;
     let set = match slot.set()? {
-        Some(SetRep::Chunked(oid)) => return chunked::add(s, *oid, members).await,
+        Some(SetRep::Chunked(oid)) => return chunked::add(s, *oid, members, memo).await,
         Some(rep) => Small::decode(rep)?,
         None => None,
     };
@@ -164,12 +169,7 @@ fn put_small(s: &Scope<'_>, slot: &mut Slot, small: &Small) -> Result<()> {
 }
 
 /// Whether `member` is in the set: [`contains_many`] for one member, without lists.
-pub(crate) async fn contains(
-    s: &Scope<'_>,
-    rep: Option<&SetRep>,
-    member: &Bytes,
-    memo: &Memo,
-) -> Result<bool> {
+pub async fn contains(s: &Scope<'_>, rep: Option<&SetRep>, member: &Bytes, memo: &Memo) -> Result<bool> {
     let oid = match Set::of(rep)? {
         Set::Small(small) => return Ok(small.contains(member)),
         Set::Chunked(oid) => oid,

@@ -15,9 +15,10 @@
 //! the delta. Reading all deltas of the chunk instead took 0.8 to 1.6 ms per draw on the embedded engine,
 //! nearly all of it for tombstones. The weights of a bucket are remembered until its stamp changes.
 //!
-//! Reads are snapshots; the members drawn get read conflicts on their delta keys (SRANDMEMBER of more than
-//! `MANY` conflicts on N instead). The other members affect the answer only through their number, which no
-//! Redis client can tell from chance.
+//! Reads are snapshots, except for those of the delta keys of what is drawn (SRANDMEMBER of more than `MANY` conflicts on N
+//! instead). The other members affect the answer only through their number, which no Redis client can tell from chance.
+//!
+//! What a draw has read serves the next command of its transaction too ([`Memo`]).
 
 use super::chunk::Row;
 use super::chunked::{self, look};
@@ -34,11 +35,13 @@ use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::packed::Packed;
 use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, Rest};
+use crate::types::memo::Memo;
 use crate::types::object::{self, Slot};
 use crate::types::set::SetRep;
 use bytes::Bytes;
+use futures_util::future::try_join;
 use roaring::RoaringTreemap;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Rejected draws before the set is read whole.
@@ -128,19 +131,30 @@ impl Drawn {
 }
 
 /// Up to `count` distinct random members.
-pub async fn distinct(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Drawn> {
+pub async fn distinct(
+    s: &Scope<'_>,
+    rep: Option<&SetRep>,
+    count: u64,
+    rng: &mut Rng,
+    memo: &Memo,
+) -> Result<Drawn> {
     match Set::of(rep)? {
         Set::Small(small) => Ok(Drawn::Members(choose_small(&small, count, rng))),
         Set::Chunked(oid) => {
-            let ids = draw_distinct(s, oid, count, rng).await?;
-            rely_on(s, oid, &ids).await?;
+            let ids = draw_distinct(s, oid, count, rng, Read::Serializable, memo).await?;
             Ok(Drawn::Ids { ids, as_set: false })
         }
     }
 }
 
 /// Exactly `count` random members, with repetitions; none if the set is empty.
-pub async fn repeated(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut Rng) -> Result<Drawn> {
+pub async fn repeated(
+    s: &Scope<'_>,
+    rep: Option<&SetRep>,
+    count: u64,
+    rng: &mut Rng,
+    memo: &Memo,
+) -> Result<Drawn> {
     match Set::of(rep)? {
         Set::Small(small) => {
             let members = small.members();
@@ -153,8 +167,7 @@ pub async fn repeated(s: &Scope<'_>, rep: Option<&SetRep>, count: u64, rng: &mut
             Ok(Drawn::Picked(members, places))
         }
         Set::Chunked(oid) => {
-            let ids = draw_repeated(s, oid, count, rng).await?;
-            rely_on(s, oid, &ids).await?;
+            let ids = draw_repeated(s, oid, count, rng, memo).await?;
             Ok(Drawn::Ids { ids, as_set: false })
         }
     }
@@ -178,22 +191,32 @@ async fn rely_on(s: &Scope<'_>, oid: Oid, ids: &[u64]) -> Result<()> {
     Ok(())
 }
 
-async fn draw_repeated(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Result<Vec<u64>> {
-    let len = object::count(s, oid, Read::Snapshot).await?.cardinality();
+/// Whether each of so many draws should read its delta serializably; otherwise [`rely_on`] what was drawn.
+fn conflicts_apart(count: u64, read: Read) -> Read {
+    if count > MANY as u64 { Read::Snapshot } else { read }
+}
+
+async fn draw_repeated(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng, memo: &Memo) -> Result<Vec<u64>> {
+    let mut sampler = Sampler::of(s, oid, memo).await?;
     let mut drawn = Vec::new();
-    if count > MANY as u64 && count > len / LARGE_SHARE {
+    if count > MANY as u64 && count > sampler.len / LARGE_SHARE {
         let all = ascending(&rows::load(s, oid, 0, None).await?).await;
         let times = if all.is_empty() { 0 } else { count };
         for n in 0..times {
             drawn.extend(all.get(rng.below(all.len() as u64) as usize));
             breathe(n).await;
         }
+        rely_on(s, oid, &drawn).await?;
         return Ok(drawn);
     }
-    let mut sampler = Sampler::open(s, oid).await?;
+    let read = conflicts_apart(count, Read::Serializable);
     for _ in 0..count {
-        drawn.extend(sampler.draw(rng).await?);
+        drawn.extend(sampler.draw(s, rng, read).await?);
     }
+    if read == Read::Snapshot {
+        rely_on(s, oid, &drawn).await?;
+    }
+    memo.keep_sampler(s, oid, sampler);
     Ok(drawn)
 }
 
@@ -220,7 +243,8 @@ pub async fn pop(s: &Scope<'_>, slot: &mut Slot, count: u64, rng: &mut Rng) -> R
             Ok(Drawn::Members(popped))
         }
         Set::Chunked(oid) => {
-            let ids = draw_distinct(s, oid, count, rng).await?;
+            // The removal looks at each of them.
+            let ids = draw_distinct(s, oid, count, rng, Read::Snapshot, &Memo::default()).await?;
             chunked::remove(s, slot, oid, &ids).await?;
             Ok(Drawn::Ids { ids, as_set: true })
         }
@@ -247,27 +271,29 @@ fn choose<T>(mut items: Vec<T>, count: u64, rng: &mut Rng) -> Vec<T> {
     items
 }
 
-async fn draw_distinct(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Result<Vec<u64>> {
-    let len = object::count(s, oid, Read::Snapshot).await?.cardinality();
-    if count >= len {
-        return Ok(ascending(&chunked::all(s, oid).await?).await);
-    }
-    if count > len / LARGE_SHARE {
-        let mut all = ascending(&rows::load(s, oid, 0, None).await?).await;
-        let len = all.len() as u64;
-        for n in 0..count.min(len) {
-            all.swap(n as usize, (n + rng.below(len - n)) as usize);
-            breathe(n).await;
+/// Up to `count` distinct ids. `read`: whether to conflict with the removal of any of them.
+async fn draw_distinct(
+    s: &Scope<'_>,
+    oid: Oid,
+    count: u64,
+    rng: &mut Rng,
+    read: Read,
+    memo: &Memo,
+) -> Result<Vec<u64>> {
+    let mut sampler = Sampler::of(s, oid, memo).await?;
+    if count > sampler.len / LARGE_SHARE {
+        let ids = pick(s, oid, count, sampler.len, rng).await?;
+        if read == Read::Serializable {
+            rely_on(s, oid, &ids).await?;
         }
-        all.truncate(count as usize);
-        return Ok(all);
+        return Ok(ids);
     }
-    let mut sampler = Sampler::open(s, oid).await?;
+    let apart = conflicts_apart(count, read);
     let mut taken = BTreeSet::new();
     let (mut ids, mut again) = (Vec::new(), 0);
     while (ids.len() as u64) < count {
-        match sampler.draw(rng).await? {
-            Some(id) if taken.insert(id) => {
+        match sampler.draw(s, rng, apart).await? {
+            Some(id) if count == 1 || taken.insert(id) => {
                 ids.push(id);
                 again = 0;
             }
@@ -277,58 +303,91 @@ async fn draw_distinct(s: &Scope<'_>, oid: Oid, count: u64, rng: &mut Rng) -> Re
             None => break,
         }
     }
+    if apart != read {
+        rely_on(s, oid, &ids).await?;
+    }
+    memo.keep_sampler(s, oid, sampler);
     Ok(ids)
 }
 
+/// `count` of the ids of a set of `len`, which are read whole.
+async fn pick(s: &Scope<'_>, oid: Oid, count: u64, len: u64, rng: &mut Rng) -> Result<Vec<u64>> {
+    if count >= len {
+        return Ok(ascending(&chunked::all(s, oid).await?).await);
+    }
+    let mut all = ascending(&rows::load(s, oid, 0, None).await?).await;
+    let len = all.len() as u64;
+    for n in 0..count.min(len) {
+        all.swap(n as usize, (n + rng.below(len - n)) as usize);
+        breathe(n).await;
+    }
+    all.truncate(count as usize);
+    Ok(all)
+}
+
 /// Draws members of one set in one transaction and remembers what it has read.
-struct Sampler<'a> {
-    s: &'a Scope<'a>,
+#[derive(Debug)]
+pub(crate) struct Sampler {
     oid: Oid,
+    len: u64,
     /// Stamps and sums of the buckets.
     sums: Vec<u128>,
     total: u64,
-    buckets: HashMap<u8, Arc<Weights>>,
-    chunks: HashMap<u64, Row>,
+    buckets: BTreeMap<u8, Arc<Weights>>,
+    chunks: BTreeMap<u64, Row>,
     /// By chunk, the ids that deltas add.
-    added: HashMap<u64, Vec<u64>>,
+    added: BTreeMap<u64, Vec<u64>>,
     whole: Option<RoaringTreemap>,
 }
 
-impl<'a> Sampler<'a> {
-    async fn open(s: &'a Scope<'a>, oid: Oid) -> Result<Self> {
-        let keys: Vec<Vec<u8>> = (0..BUCKETS).map(|b| s.db.weight_sum(oid, b)).collect();
-        let sums = get_many(s.tx, &keys, Read::Snapshot).await?;
-        let stamped = |raw: &Option<Bytes>| raw.as_deref().and_then(|b| b.try_into().ok());
-        let sums: Vec<u128> = sums.iter().map(|raw| stamped(raw).map_or(0, u128::from_le_bytes)).collect();
-        Ok(Sampler {
-            s,
-            oid,
-            total: sums.iter().map(|sum| *sum as u64).sum(),
-            sums,
-            buckets: HashMap::new(),
-            chunks: HashMap::new(),
-            added: HashMap::new(),
-            whole: None,
-        })
+impl Sampler {
+    /// That of the set, new or of the transaction's last command.
+    async fn of(s: &Scope<'_>, oid: Oid, memo: &Memo) -> Result<Self> {
+        match memo.take_sampler(s, oid) {
+            Some(kept) => Ok(kept),
+            None => Box::pin(Self::open(s, oid)).await,
+        }
     }
 
-    /// A random member; None if the set is empty.
-    async fn draw(&mut self, rng: &mut Rng) -> Result<Option<u64>> {
+    async fn open(s: &Scope<'_>, oid: Oid) -> Result<Self> {
+        let keys: Vec<Vec<u8>> = (0..BUCKETS).map(|b| s.db.weight_sum(oid, b)).collect();
+        let sums = async { get_many(s.tx, &keys, Read::Snapshot).await.map_err(Into::into) };
+        let (count, sums) = try_join(object::count(s, oid, Read::Snapshot), sums).await?;
+        let stamped = |raw: &Option<Bytes>| raw.as_deref().and_then(|b| b.try_into().ok());
+        let sums: Vec<u128> = sums.iter().map(|raw| stamped(raw).map_or(0, u128::from_le_bytes)).collect();
+        let total = sums.iter().map(|sum| *sum as u64).sum();
+        let (buckets, chunks, added, whole) = Default::default();
+        Ok(Sampler { oid, len: count.cardinality(), sums, total, buckets, chunks, added, whole })
+    }
+
+    /// A random member; None if the set is empty. `read`: the mode for its delta.
+    async fn draw(&mut self, s: &Scope<'_>, rng: &mut Rng, read: Read) -> Result<Option<u64>> {
         for _ in 0..PATIENCE {
-            if let Some(whole) = &self.whole {
-                return Ok(whole.select(rng.below(whole.len())));
+            if self.whole.is_some() {
+                break;
             }
             let rank = rng.below(self.total);
-            if let Some(id) = self.member(rank).await? {
+            if let Some(id) = self.member(s, rank, read).await? {
                 return Ok(Some(id));
             }
         }
-        let whole = self.whole.insert(rows::load(self.s, self.oid, 0, None).await?);
-        Ok(whole.select(rng.below(whole.len())))
+        if self.whole.is_none() {
+            self.whole = Some(rows::load(s, self.oid, 0, None).await?);
+        }
+        let drawn = self.whole.as_ref().and_then(|whole| whole.select(rng.below(whole.len())));
+        self.rely(s, drawn, read).await
+    }
+
+    /// Reads the delta of an id for the sake of the conflict.
+    async fn rely(&self, s: &Scope<'_>, drawn: Option<u64>, read: Read) -> Result<Option<u64>> {
+        if let (Some(id), Read::Serializable) = (drawn, read) {
+            s.tx.get(&s.db.delta(self.oid, id), read).await?;
+        }
+        Ok(drawn)
     }
 
     /// The member at `rank` among all weights.
-    async fn member(&mut self, mut rank: u64) -> Result<Option<u64>> {
+    async fn member(&mut self, s: &Scope<'_>, mut rank: u64, read: Read) -> Result<Option<u64>> {
         let mut bucket = 0;
         for sum in self.sums.iter().map(|sum| *sum as u64) {
             if rank < sum {
@@ -337,31 +396,32 @@ impl<'a> Sampler<'a> {
             rank -= sum;
             bucket += 1;
         }
-        let weights = self.bucket(bucket).await?;
+        let weights = self.bucket(s, bucket).await?;
         let at = weights.partition_point(|(_, up_to)| *up_to <= rank);
         let Some((first, _)) = weights.get(at) else { return Ok(None) };
         let before = at.checked_sub(1).and_then(|at| weights.get(at)).map_or(0, |(_, up_to)| *up_to);
         rank -= before;
-        let row = self.chunk(*first).await?;
+        let row = self.chunk(s, *first).await?;
         let members = row.count()?;
         if rank >= members {
-            return self.added(*first, rank - members).await;
+            let drawn = self.added(s, *first, rank - members).await?;
+            return self.rely(s, drawn, read).await;
         }
         let Some(id) = row.select(rank)? else { return Ok(None) };
-        let delta = self.s.tx.get(&self.s.db.delta(self.oid, id), Read::Snapshot).await?;
+        let delta = s.tx.get(&s.db.delta(self.oid, id), read).await?;
         Ok(delta.is_none().then_some(id))
     }
 
-    async fn bucket(&mut self, bucket: u8) -> Result<Arc<Weights>> {
+    async fn bucket(&mut self, s: &Scope<'_>, bucket: u8) -> Result<Arc<Weights>> {
         if let Some(weights) = self.buckets.get(&bucket) {
             return Ok(weights.clone());
         }
         let stamp = self.sums.get(usize::from(bucket)).copied().unwrap_or_default();
-        let hints = &self.s.space.hints;
+        let hints = &s.space.hints;
         let weights = match hints.weights(self.oid, bucket, stamp) {
             Some(weights) => weights,
             None => {
-                let read = Arc::new(read_weights(self.s, self.oid, bucket).await?);
+                let read = Arc::new(read_weights(s, self.oid, bucket).await?);
                 hints.keep_weights(self.oid, bucket, stamp, read.clone());
                 read
             }
@@ -370,23 +430,23 @@ impl<'a> Sampler<'a> {
         Ok(weights)
     }
 
-    async fn chunk(&mut self, first: u64) -> Result<Row> {
+    async fn chunk(&mut self, s: &Scope<'_>, first: u64) -> Result<Row> {
         if let Some(row) = self.chunks.get(&first) {
             return Ok(row.clone());
         }
-        let row = rows::locate(self.s, self.oid, first).await?;
+        let row = rows::locate(s, self.oid, first).await?;
         self.chunks.insert(first, row.clone());
         Ok(row)
     }
 
     /// The id at `rank` among the deltas that add to the chunk at `first`.
-    async fn added(&mut self, first: u64, rank: u64) -> Result<Option<u64>> {
+    async fn added(&mut self, s: &Scope<'_>, first: u64, rank: u64) -> Result<Option<u64>> {
         if !self.added.contains_key(&first) {
-            let row = self.chunk(first).await?;
-            let deltas = rows::deltas(self.s, self.oid, first, row.next).await?;
+            let row = self.chunk(s, first).await?;
+            let deltas = rows::deltas(s, self.oid, first, row.next).await?;
             let added: Vec<u64> = deltas.into_iter().filter(|(_, adds)| *adds).map(|(id, _)| id).collect();
             if added.len() as u64 > SLACK {
-                self.whole = Some(rows::load(self.s, self.oid, 0, None).await?);
+                self.whole = Some(rows::load(s, self.oid, 0, None).await?);
                 return Ok(None);
             }
             self.added.insert(first, added);
@@ -427,10 +487,10 @@ mod tests {
         let s = w.server.space.scope(&tx, w.db);
         let (rep, _) = chunked::create_from_ids(&s, [3, 5].into_iter().collect()).unwrap();
         let SetRep::Chunked(oid) = rep else { panic!("{rep:?}") };
-        let mut rng = Rng::seeded(1);
-        assert_eq!(distinct(&s, Some(&rep), 2, &mut rng).await.unwrap().len(), 2);
+        let (mut rng, memo) = (Rng::seeded(1), Memo::default());
+        assert_eq!(distinct(&s, Some(&rep), 2, &mut rng, &memo).await.unwrap().len(), 2);
         tx.add(&s.db.count(oid), &object::Count::step(98)).unwrap();
-        let drawn = distinct(&s, Some(&rep), 3, &mut rng).await;
+        let drawn = distinct(&s, Some(&rep), 3, &mut rng, &memo).await;
         assert!(matches!(drawn, Err(Error::Store(StoreError::Corrupt(_)))), "{drawn:?}");
     }
 }
