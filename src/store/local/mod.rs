@@ -16,6 +16,7 @@
 //! a queued commit is applied or rejected whether or not its caller waits; versions only grow, even across
 //! restarts.
 
+mod arena;
 mod audit;
 mod batch;
 mod cleared;
@@ -27,10 +28,11 @@ mod engine;
 mod faults;
 mod front;
 mod gaps;
-mod headed;
+mod head;
 mod layout;
 mod logs;
 mod merged;
+mod order;
 mod pages;
 mod queue;
 mod reads;

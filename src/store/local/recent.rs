@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A layer holds the commits of one log. It has a table by hash, because most rows are written and read
-//! as points, an ordered index of its keys for range reads, and the ranges that were cleared. A row that is
-//! written again keeps its place; its earlier values stay as long as a snapshot may read them.
+//! as points, the order of its keys for range reads ([`order`](super::order)), and the ranges that were cleared. A row that
+//! is written again keeps its place; its earlier values stay as long as a snapshot may read them. Keys and short
+//! values are copied into memory of the layer ([`arena`](super::arena)).
 //!
 //! Invariants: there is one writer, the committer; a layer that is no longer the newest never changes;
 //! a reader sees rows of its version and older ones, so the writer may add rows before it publishes them.
@@ -15,14 +16,15 @@
 //! Why not RocksDB's memtable: it keeps every write of a key until it is flushed, and its skip list took 4300
 //! of the 15 700 instructions of a SET (`bench/results/2026-11-25-redis-benchmark.md`).
 
+use super::arena::{Arena, Place, Room};
 use super::cleared::{Cleared, Clears};
 use super::conflicts::Identity;
-use super::headed::Headed;
+use super::order::Order;
 use super::steps::Steps;
 use crate::store::{AT_ONCE, Version};
 use bytes::Bytes;
-use parking_lot::RwLock;
-use std::collections::{BTreeMap, HashMap};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::hint::black_box;
 use std::ops::Bound;
@@ -30,10 +32,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// No cell, no row.
 const NONE: u32 = u32::MAX;
-/// Approximate bytes of a row besides its key and value: the row, its slot in the table and in the index.
-const ROW: usize = 240;
+/// Approximate bytes of a row besides its key and value: the row, its slot in the table and in the order.
+const ROW: usize = 160;
 /// Approximate bytes of an earlier value besides the value.
-const CELL: usize = 64;
+const CELL: usize = 48;
+/// New rows that are put in order at once at the latest: this takes about two milliseconds.
+const UNORDERED: usize = if cfg!(test) { 100 } else { 16_384 };
 /// Changes that are collected while a lock is held.
 const PAGE: usize = 512;
 /// The most cleared ranges: a reader of an older version looks through all of them.
@@ -42,31 +46,45 @@ const MOST_CLEARED: usize = 4096;
 /// forgets them.
 const MOST_WALKED: usize = 32_768;
 
+/// What a row holds.
+#[derive(Debug, Default)]
+enum Value {
+    /// Nothing: it was removed.
+    #[default]
+    Removed,
+    Short(Room),
+    Long(Box<Bytes>),
+}
+
 /// A value for readers of `version` and later.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Cell {
     version: Version,
-    /// None: the row was removed.
-    value: Option<Bytes>,
-    /// Whether it is likely to be read soon.
-    kept: bool,
+    value: Value,
     /// The place of the value before it.
     older: u32,
+    /// Whether it is likely to be read soon.
+    kept: bool,
 }
 
 impl Cell {
     /// The bytes of its value, twice: RocksDB holds a copy while a layer is moved to a table.
     fn length(&self) -> usize {
-        2 * self.value.as_ref().map_or(0, Bytes::len)
+        2 * match &self.value {
+            Value::Removed => 0,
+            Value::Short(room) => room.length(),
+            Value::Long(value) => value.len(),
+        }
     }
 }
 
 #[derive(Debug)]
 struct Row {
-    key: Bytes,
-    newest: Cell,
+    key: Place,
+    key_length: u32,
     /// The place of another row of the same hash.
     next: u32,
+    newest: Cell,
 }
 
 /// A row that a commit writes.
@@ -123,7 +141,10 @@ struct Rows {
     /// Places of rows by hash.
     table: HashMap<u64, u32, BuildHasherDefault<Identity>>,
     rows: Vec<Row>,
-    order: BTreeMap<Headed, u32>,
+    arena: Arena,
+    /// Of the first `ordered` rows.
+    order: Order,
+    ordered: usize,
     /// Earlier values, and the places among them that are free.
     older: Vec<Cell>,
     free: Vec<u32>,
@@ -177,7 +198,7 @@ impl Layer {
     /// Bytes of its keys and their last values: at most what they take in a table.
     pub(super) fn contents(&self) -> u64 {
         let rows = self.rows.read();
-        let row = |row: &Row| row.key.len() + row.newest.value.as_ref().map_or(0, Bytes::len);
+        let row = |row: &Row| row.key_length as usize + row.newest.length() / 2;
         rows.rows.iter().map(|r| row(r) as u64).sum()
     }
 
@@ -220,7 +241,7 @@ impl Layer {
         let cell = rows.place(hash, key).and_then(|(_, row)| rows.cell(&row.newest, version));
         let cleared = rows.cleared.at(key, version);
         match cell {
-            Some(cell) if cell.version >= cleared => Some(cell.value.clone()),
+            Some(cell) if cell.version >= cleared => Some(rows.value(cell)),
             _ => (cleared > 0).then_some(None),
         }
     }
@@ -243,10 +264,13 @@ impl Layer {
         }
         let mut loaded = 0;
         for row in places.iter().filter_map(|place| rows.rows.get(*place as usize)) {
-            loaded += u32::from(row.key.last().copied().unwrap_or(0));
-            if let Some(value) = &row.newest.value {
-                loaded += u32::from(value.is_unique()) + u32::from(value.first().copied().unwrap_or(0));
-            }
+            loaded += u32::from(rows.key(row).last().copied().unwrap_or(0));
+            let first = match &row.newest.value {
+                Value::Removed => None,
+                Value::Short(room) => rows.arena.value(*room).first(),
+                Value::Long(value) => value.first(),
+            };
+            loaded += u32::from(first.copied().unwrap_or(0));
         }
         black_box(loaded);
         found
@@ -265,19 +289,32 @@ impl Layer {
         if !self.is_used() || is_empty(from, to) {
             return None;
         }
-        let rows = self.rows.read();
+        let rows = self.in_order();
         let cleared = rows.cleared.as_of(version);
-        let headed = |bound: Bound<&[u8]>| bound.map(|key| Headed::from(Bytes::copy_from_slice(key)));
-        let mut keys = rows.order.range((headed(from), headed(to)));
+        let key_of = |place| rows.key_at(place);
+        let mut places = rows.order.range(from, to, &key_of);
         let mut last = None;
         for _ in 0..most {
-            let (Headed { key, .. }, place) = if reverse { keys.next_back()? } else { keys.next()? };
-            if let Some(shown) = rows.shown(*place, key, version, &cleared) {
-                page.extend([(key.clone(), shown)]);
+            let place = if reverse { places.next_back()? } else { places.next()? };
+            let row = rows.rows.get(place as usize)?;
+            if let Some(shown) = rows.shown(row, version, &cleared) {
+                page.extend([(Bytes::copy_from_slice(rows.key(row)), shown)]);
             }
-            last = Some(key);
+            last = Some(row);
         }
-        last.cloned()
+        last.map(|row| Bytes::copy_from_slice(rows.key(row)))
+    }
+
+    /// The rows, once their order has all of them.
+    fn in_order(&self) -> RwLockReadGuard<'_, Rows> {
+        let rows = self.rows.read();
+        if rows.ordered == rows.rows.len() {
+            return rows;
+        }
+        drop(rows);
+        let mut rows = self.rows.write();
+        rows.put_in_order();
+        RwLockWriteGuard::downgrade(rows)
     }
 
     /// The parts of `begin..end` that are cleared at `version`: apart and in order.
@@ -291,21 +328,23 @@ impl Layer {
     /// The last changes of up to `most` keys after `after`, in order; those that a later clear covers are
     /// removals. For a layer that is no longer the newest.
     fn changes(&self, after: Option<&Bytes>, most: usize) -> Vec<Change> {
-        let rows = self.rows.read();
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(Headed::from(key.clone())));
-        let keys = rows.order.range((from, Bound::Unbounded)).take(most);
-        let change = |(Headed { key, .. }, place): (&Headed, &u32)| {
-            let Cell { version, value, kept, .. } = rows.rows.get(*place as usize)?.newest.clone();
-            let hash = super::layout::hash(key);
-            let cleared = rows.cleared.at(key, Version::MAX);
-            let change = Change { key: key.clone(), hash, version, value, kept };
+        let rows = self.in_order();
+        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+        let key_of = |place| rows.key_at(place);
+        let places = rows.order.range(from, Bound::Unbounded, &key_of).take(most);
+        let change = |place: u32| {
+            let row = rows.rows.get(place as usize)?;
+            let (key, version, kept) =
+                (Bytes::copy_from_slice(rows.key(row)), row.newest.version, row.newest.kept);
+            let hash = super::layout::hash(&key);
+            let cleared = rows.cleared.at(&key, Version::MAX);
             Some(if version >= cleared {
-                change
+                Change { key, hash, version, value: rows.value(&row.newest), kept }
             } else {
-                Change { version: cleared, value: None, kept: false, ..change }
+                Change { key, hash, version: cleared, value: None, kept: false }
             })
         };
-        keys.filter_map(change).collect()
+        places.filter_map(change).collect()
     }
 
     /// Passes the last change of every key to `of`, in order.
@@ -337,11 +376,36 @@ fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
 }
 
 impl Rows {
+    fn key(&self, row: &Row) -> &[u8] {
+        self.arena.bytes(row.key, row.key_length as usize)
+    }
+
+    fn key_at(&self, place: u32) -> &[u8] {
+        self.rows.get(place as usize).map_or(&[], |row| self.key(row))
+    }
+
+    fn value(&self, cell: &Cell) -> Option<Bytes> {
+        match &cell.value {
+            Value::Removed => None,
+            Value::Short(room) => Some(Bytes::copy_from_slice(self.arena.value(*room))),
+            Value::Long(value) => Some(Bytes::clone(value)),
+        }
+    }
+
+    fn put_in_order(&mut self) {
+        let Rows { order, rows, arena, ordered, .. } = self;
+        let key_of = |place: u32| {
+            rows.get(place as usize).map_or(&[][..], |row| arena.bytes(row.key, row.key_length as usize))
+        };
+        order.add((*ordered as u32, rows.len() as u32), &key_of);
+        *ordered = rows.len();
+    }
+
     fn place(&self, hash: u64, key: &[u8]) -> Option<(u32, &Row)> {
         let mut place = *self.table.get(&hash)?;
         loop {
             let row = self.rows.get(place as usize)?;
-            if row.key[..] == *key {
+            if self.key(row) == key {
                 return Some((place, row));
             }
             place = row.next;
@@ -357,22 +421,34 @@ impl Rows {
         Some(cell)
     }
 
-    fn shown(&self, place: u32, key: &[u8], version: Version, cleared: &Steps) -> Option<Option<Bytes>> {
-        let cell = self.cell(&self.rows.get(place as usize)?.newest, version)?;
-        if cleared.newest_at(key) > cell.version { Some(None) } else { Some(cell.value.clone()) }
+    fn shown(&self, row: &Row, version: Version, cleared: &Steps) -> Option<Option<Bytes>> {
+        let cell = self.cell(&row.newest, version)?;
+        let is_cleared = cleared.newest_at(self.key(row)) > cell.version;
+        Some(if is_cleared { None } else { self.value(cell) })
     }
 
     fn enter(&mut self, written: Written<'_>, readers: Readers) {
         let Written { key, hash, version, value, kept } = written;
-        let newest = Cell { version, value: value.cloned(), kept, older: NONE };
+        let value = match value {
+            None => Value::Removed,
+            Some(value) => match self.arena.put(value) {
+                Some(room) => Value::Short(room),
+                None => Value::Long(Box::new(value.clone())),
+            },
+        };
+        let newest = Cell { version, value, older: NONE, kept };
         let length = newest.length();
         let known = self.place(hash, key).map(|(place, _)| place as usize);
         let Some((place, row)) = known.and_then(|place| Some((place, self.rows.get_mut(place)?))) else {
             let place = self.rows.len() as u32;
             self.bytes += key.len() + length + ROW;
-            self.order.insert(key.clone().into(), place);
             let next = self.table.insert(hash, place).unwrap_or(NONE);
-            return self.rows.push(Row { key: key.clone(), newest, next });
+            let (key, key_length) = (self.arena.keep(key), key.len() as u32);
+            self.rows.push(Row { key, key_length, next, newest });
+            if self.rows.len() - self.ordered >= UNORDERED {
+                self.put_in_order();
+            }
+            return;
         };
         self.bytes += length;
         let before = std::mem::replace(&mut row.newest, newest);
@@ -391,11 +467,13 @@ impl Rows {
         }
         if until <= readers.oldest {
             self.bytes = self.bytes.saturating_sub(cell.length());
+            self.drop_value(cell.value);
             return NONE;
         }
         let older = if cell.version <= readers.oldest { NONE } else { older };
         if cell.version > readers.newest {
             self.bytes = self.bytes.saturating_sub(cell.length());
+            self.drop_value(cell.value);
             return older;
         }
         // The one before is read until this one begins; those before that, until it begins.
@@ -425,10 +503,17 @@ impl Rows {
     fn give_up(&mut self, mut place: u32) {
         while let Some(cell) = self.older.get_mut(place as usize) {
             let freed = CELL + cell.length();
-            cell.value = None;
+            let value = std::mem::take(&mut cell.value);
             self.free.push(place);
             place = std::mem::replace(&mut cell.older, NONE);
             self.bytes = self.bytes.saturating_sub(freed);
+            self.drop_value(value);
+        }
+    }
+
+    fn drop_value(&mut self, value: Value) {
+        if let Value::Short(room) = value {
+            self.arena.free(room);
         }
     }
 }

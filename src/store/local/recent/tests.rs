@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::env::Rng;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const ALL: Readers = Readers { oldest: 0, newest: Version::MAX };
 
@@ -103,7 +103,8 @@ fn values_stay_for_as_long_as_they_may_be_read() {
         let readers = Readers { oldest: *read.first().unwrap(), newest: published };
         for version in published + 1..=published + 1 + rng.below(4) {
             let key = format!("key {}", rng.below(5));
-            let value = (rng.below(4) > 0).then(|| format!("value {version}"));
+            let value =
+                (rng.below(4) > 0).then(|| format!("value {version} ").repeat(rng.below(40) as usize));
             enter(&layer, [change(&key, version, value.as_deref())], readers);
             model.insert((key, version), value);
             published = version;
