@@ -24,6 +24,7 @@
 //! * Keys may be any bytes on the embedded engine; FoundationDB reserves keys that begin with 0xff, so no
 //!   code uses them.
 
+mod effects;
 mod emptied;
 pub mod faulty;
 #[cfg(feature = "fdb")]

@@ -7,6 +7,7 @@
 
 use crate::env::Rng;
 use crate::error::{StoreError, StoreResult};
+use crate::store::effects::{Between, Effects};
 use crate::store::emptied::Emptied;
 use crate::store::{MAX_TRANSACTION, STAMP, Version, key_after};
 use bytes::Bytes;
@@ -86,45 +87,17 @@ pub(super) enum Own {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Writes {
-    pub(super) ops: BTreeMap<Bytes, Op>,
+    pub(super) ops: Effects,
     pub(super) cleared: Ranges,
     /// Explicit write conflict ranges.
     pub(super) conflicts: Vec<(Bytes, Bytes)>,
     pub(super) bump: bool,
     /// Rows whose keys become known at commit.
     pub(super) stamped: Vec<Stamped>,
-    filter: Filter,
     emptied: Emptied,
     size: usize,
     /// Bytes of rows' conflicts and of what describes the rows, as FoundationDB's library counts them.
     described: usize,
-}
-
-/// Tells which keys have no effect, without searching: most reads of a batch of many commands are of keys
-/// that it has not written. A bit a hash, set and never cleared.
-#[derive(Debug, Default)]
-struct Filter(Vec<u64>);
-
-impl Filter {
-    /// A tenth of its bits are set after 800 effects.
-    const WORDS: usize = 128;
-
-    fn place(hash: u64) -> (usize, u64) {
-        ((hash >> 8) as usize % Self::WORDS, 1 << (hash % 64))
-    }
-    fn insert(&mut self, hash: u64) {
-        if self.0.is_empty() {
-            self.0 = vec![0; Self::WORDS];
-        }
-        let (word, bit) = Self::place(hash);
-        if let Some(word) = self.0.get_mut(word) {
-            *word |= bit;
-        }
-    }
-    fn may_have(&self, hash: u64) -> bool {
-        let (word, bit) = Self::place(hash);
-        self.0.get(word).is_some_and(|word| word & bit != 0)
-    }
 }
 
 /// A row named by its commit: prefix, suffix, value.
@@ -204,9 +177,8 @@ impl Writes {
     pub(super) fn clear_range(&mut self, begin: Bytes, end: Bytes) -> StoreResult<()> {
         self.grow(begin.len() + end.len())?;
         self.described += MUTATION + RANGE + begin.len() + end.len();
-        let covered: Vec<Bytes> = self.between(&begin, &end).map(|(k, _)| k.clone()).collect();
-        for key in covered {
-            self.ops.remove(&key);
+        if !self.ops.is_empty() {
+            self.ops.take_back(&begin, &end);
         }
         self.cleared.insert(begin, end);
         Ok(())
@@ -215,8 +187,7 @@ impl Writes {
     pub(super) fn atomic(&mut self, key: Bytes, kind: AtomicKind, operand: Bytes) -> StoreResult<()> {
         self.grow(key.len() + operand.len())?;
         let hash = hash(&key);
-        let known = if self.filter.may_have(hash) { self.ops.get_mut(&key) } else { None };
-        if let Some(Op { effect: Effect::Atomic(ops), .. }) = known {
+        if let Some(Op { effect: Effect::Atomic(ops), .. }) = self.ops.get_mut(hash, &key) {
             chain(ops, kind, operand);
             return Ok(());
         }
@@ -254,8 +225,7 @@ impl Writes {
 
     /// The value of `key`, which has this hash, as far as these writes alone determine it.
     pub(super) fn own(&self, hash: u64, key: &[u8]) -> Own {
-        let op = if self.filter.may_have(hash) { self.ops.get(key) } else { None };
-        match op.map(|op| &op.effect) {
+        match self.ops.get(hash, key).map(|op| &op.effect) {
             Some(Effect::Set(value)) => Own::Known(Some(value.clone())),
             Some(Effect::Clear) => Own::Known(None),
             Some(Effect::Atomic(ops)) => Own::Atomic(ops.clone()),
@@ -264,13 +234,9 @@ impl Writes {
         }
     }
 
-    /// Effects on keys in `begin..end`; `begin < end`.
-    pub(super) fn between(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-    ) -> std::collections::btree_map::Range<'_, Bytes, Op> {
-        self.ops.range::<[u8], _>((Included(begin), Excluded(end)))
+    /// Effects on keys in `begin..end`, in order; `begin < end`.
+    pub(super) fn between(&self, begin: &[u8], end: &[u8]) -> Between<'_> {
+        self.ops.between(begin, end)
     }
 
     /// Counts `n` more bytes, or fails.
@@ -333,28 +299,27 @@ impl Writes {
     }
 
     fn put_op(&mut self, key: Bytes, op: Op) {
-        use std::collections::btree_map::Entry;
         if !matches!(op.effect, Effect::Clear) {
             self.emptied.cut(&key);
         }
-        self.filter.insert(op.hash);
-        match self.ops.entry(key) {
-            Entry::Vacant(slot) => {
+        let length = key.len();
+        match self.ops.get_mut(op.hash, &key) {
+            None => {
                 self.described += MUTATION;
                 if op.conflict {
-                    self.described += conflict_size(slot.key().len());
+                    self.described += conflict_size(length);
                 }
                 if matches!(op.effect, Effect::Clear) {
-                    self.described += slot.key().len() + 1;
+                    self.described += length + 1;
                 }
-                slot.insert(op);
+                self.ops.insert(key, op);
             }
-            Entry::Occupied(mut slot) => {
-                if op.conflict && !slot.get().conflict {
-                    self.described += conflict_size(slot.key().len());
+            Some(known) => {
+                if op.conflict && !known.conflict {
+                    self.described += conflict_size(length);
                 }
-                let conflict = slot.get().conflict || op.conflict;
-                slot.insert(Op { conflict, ..op });
+                let conflict = known.conflict || op.conflict;
+                *known = Op { conflict, ..op };
             }
         }
     }

@@ -61,7 +61,7 @@ fn write(native: &Transaction, writes: &Writes) -> FdbResult<()> {
     for (begin, end) in writes.cleared.iter() {
         native.clear_range(begin, end);
     }
-    for (key, op) in &writes.ops {
+    for (key, op) in writes.ops.iter() {
         write_key(native, key, op)?;
     }
     for row in &writes.stamped {

@@ -9,12 +9,13 @@
 //! counted up to [`POINT_DELETES`], giving up after some removed ones (queues leave many).
 
 use super::committer::{Request, Waiter};
-use super::conflicts::{Conflicts, Identity};
+use super::conflicts::Conflicts;
 use super::snapshot::SnapshotView;
 use super::value_cache::ValueCache;
 use super::wal::Record;
 use crate::error::StoreResult;
 use crate::store::Version;
+use crate::store::effects::Identity;
 use crate::store::writes::{Effect, Own, Writes, apply_all};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -107,7 +108,7 @@ impl Batch {
         self.record.next();
         let removed = self.append(&mut writes, past, table);
         table.note(&writes, version);
-        self.quiet.extend(writes.ops.values().filter(|op| !op.conflict).map(|op| op.hash));
+        self.quiet.extend(writes.ops.iter().filter(|(_, op)| !op.conflict).map(|(_, op)| op.hash));
         if writes.bump {
             self.record.bump();
             self.metadata = Some(version);
@@ -128,7 +129,7 @@ impl Batch {
         past: &Before<'_>,
         table: &Conflicts,
     ) -> StoreResult<()> {
-        for (key, op) in &mut request.writes.ops {
+        for (key, op) in request.writes.ops.iter_mut() {
             let Effect::Atomic(ops) = &op.effect else { continue };
             let old = self.newest(key, op.hash, past, table)?;
             op.effect = apply_all(old, ops).map_or(Effect::Clear, Effect::Set);
@@ -160,7 +161,7 @@ impl Batch {
         for (begin, end) in writes.cleared.iter() {
             self.clear(begin, end, past.view, &mut removed);
         }
-        for (key, op) in &mut writes.ops {
+        for (key, op) in writes.ops.iter_mut() {
             match &op.effect {
                 Effect::Set(value) => self.record.set(key, value),
                 Effect::Clear if !op.kept => self.record.remove(key),

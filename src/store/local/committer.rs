@@ -342,7 +342,7 @@ impl Committer {
             batch.admitted.iter().for_each(|admitted| enter(&newest, admitted, readers));
             newest.committed(batch.last(), batch.metadata());
         }
-        let written = batch.admitted.iter().flat_map(|admitted| &admitted.writes.ops);
+        let written = batch.admitted.iter().flat_map(|admitted| admitted.writes.ops.iter());
         let written = written.filter(|(_, op)| matches!(op.effect, Effect::Set(_))).map(|(key, _)| key);
         self.engine.gaps().cut(batch.last(), written);
         self.version = batch.last();

@@ -15,10 +15,11 @@ use super::reads::Reads;
 use super::steps::Steps;
 use crate::error::{StoreError, StoreResult};
 use crate::store::Version;
+use crate::store::effects::Identity;
 use crate::store::writes::Writes;
 use bytes::Bytes;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 /// Segments with fewer keys are merged with their neighbours before a range read searches them.
 const SEGMENT: usize = 1024;
@@ -90,7 +91,7 @@ impl Conflicts {
     /// Records the writes of an admitted transaction, so that the next one of the same batch sees them.
     pub(super) fn note(&mut self, writes: &Writes, version: Version) {
         self.points.reserve(writes.ops.len());
-        for op in writes.ops.values().filter(|op| op.conflict) {
+        for (_, op) in writes.ops.iter().filter(|(_, op)| op.conflict) {
             self.points.insert(op.hash, version);
         }
         let explicit = writes.conflicts.iter().map(|(b, e)| (b, e));
@@ -164,24 +165,6 @@ impl Segment {
         let from = self.keys.partition_point(|(key, ..)| &key[..] < begin);
         let mut inside = self.keys.iter().skip(from).take_while(|(key, ..)| &key[..] < end);
         inside.any(|(.., v)| *v > version)
-    }
-}
-
-/// The keys are already hashes.
-#[derive(Default)]
-pub(super) struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for b in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*b);
-        }
-    }
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 

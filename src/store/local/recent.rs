@@ -18,9 +18,9 @@
 
 use super::arena::{Arena, Place, Room};
 use super::cleared::{Cleared, Clears};
-use super::conflicts::Identity;
 use super::order::Order;
 use super::steps::Steps;
+use crate::store::effects::Identity;
 use crate::store::{AT_ONCE, Version};
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -10,11 +10,11 @@ use super::layout;
 use super::merged::Rows;
 use super::snapshot::SnapshotView;
 use crate::error::StoreResult;
+use crate::store::effects::Between;
 use crate::store::writes::{Effect, Op, Writes, apply_all};
 use crate::store::{Pairs, RangeOptions, key_after};
 use bytes::Bytes;
 use std::cmp::Ordering;
-use std::collections::btree_map::Range;
 
 /// Returns the pairs in `begin..end` (stored keys, `begin < end`), with user keys.
 pub(super) fn scan(
@@ -176,13 +176,13 @@ fn take_row(rows: &mut impl Base, writes: &Writes, out: &mut Collector) -> bool 
 }
 
 struct Own<'a> {
-    rest: Range<'a, Bytes, Op>,
+    rest: Between<'a>,
     head: Option<(&'a Bytes, &'a Op)>,
     reverse: bool,
 }
 
 impl<'a> Own<'a> {
-    fn new(rest: Range<'a, Bytes, Op>, reverse: bool) -> Self {
+    fn new(rest: Between<'a>, reverse: bool) -> Self {
         let mut own = Own { rest, head: None, reverse };
         own.take();
         own

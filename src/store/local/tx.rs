@@ -17,7 +17,6 @@ use crate::store::writes::{AtomicKind, Effect, Own, Stamped, Writes, apply_all};
 use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch, key_after};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -451,18 +450,18 @@ impl LocalTx {
             return;
         }
         let Ok(view) = &self.read().view else { return };
-        let mut from = Unbounded;
+        let mut from = 0;
         while self.state.lock().writes.is_large() {
-            let mut last = None;
-            for (key, op) in self.state.lock().writes.ops.range_mut((from, Unbounded)).take(FORESEEN) {
+            let has_more = self.state.lock().writes.ops.some(from, FORESEEN, |key, op| {
                 if matches!(op.effect, Effect::Clear) && op.kept {
                     let known = self.known(view, op.hash, key);
                     op.kept = !known.map_or_else(|| view.engine().may_have(key), |row| row.is_some());
                 }
-                last = Some(key.clone());
+            });
+            if !has_more {
+                return;
             }
-            let Some(last) = last else { return };
-            from = Excluded(last);
+            from += FORESEEN;
             tokio::task::yield_now().await;
         }
     }

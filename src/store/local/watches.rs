@@ -74,7 +74,7 @@ impl Watches {
         if self.waiting.is_empty() {
             return;
         }
-        for key in writes.ops.keys() {
+        for (key, _) in writes.ops.iter() {
             self.wake(key);
         }
         self.cleared.extend(writes.cleared.iter().map(|(begin, end)| (begin.clone(), end.clone())));
