@@ -42,10 +42,10 @@ const BUDGETS: &[(&str, u64)] = &[
     ("EXISTS K", 5_950),
     ("SET K V", 10_250),
     ("INCR counter:K", 9_850),
-    ("MGET KK", 31_200),
-    ("MSET KV", 61_000),
+    ("MGET KK", 33_900),
+    ("MSET KV", 59_000),
     ("SISMEMBER set M", 7_700),
-    ("SADD set M", 12_300),
+    ("SADD set M", 8_900),
     ("ZADD board N M", 36_000),
     // Between 205 000 and 330 000 in one build: more while members wait to be folded into chunks.
     ("SINTERCARD 2 set other", 360_000),

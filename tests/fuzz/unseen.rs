@@ -31,7 +31,8 @@ pub enum Unseen {
     Zeroes,
     /// The version half of N, and of the count of a group's pending entries, is compared with a version that was seen before, and with no stored value.
     Version,
-    /// The stamp of a sum of weights only tells a reader that the sum has changed.
+    /// The stamp of a sum of weights only tells a reader that the sum has changed; the epochs of scripts and of libraries,
+    /// that these have.
     Stamp,
     /// Only hints in memory name the generation of a counted range.
     Generation,
@@ -115,6 +116,7 @@ pub fn why(
         b'm' => {
             (Unseen::Secret, key[..] == root::secret() && after.is_some_and(|a| a.len() == 33 && a[0] == 1))
         }
+        b's' => (Unseen::Stamp, matches!(key[1..], [0 | 4]) && after.is_some_and(|a| a.len() == 8)),
         b't' => (Unseen::Answer, is_same_idempotency_record(key, before?, after?)),
         0x80.. => return below_a_prefix([sound, damaged], key, before, after),
         _ => return None,
