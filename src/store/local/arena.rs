@@ -40,9 +40,15 @@ pub(super) struct Arena {
     blocks: Vec<Vec<u8>>,
     /// The rooms that are free, by their bytes in units of [`ALIGN`].
     free: Vec<Vec<Place>>,
+    held: usize,
 }
 
 impl Arena {
+    /// Bytes that it has given out, those of free rooms included.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
     /// Copies bytes that stay.
     pub(super) fn keep(&mut self, bytes: &[u8]) -> Place {
         self.append(bytes, bytes.len())
@@ -92,6 +98,7 @@ impl Arena {
 
     /// Copies `bytes` into `size` bytes of their own.
     fn append(&mut self, bytes: &[u8], size: usize) -> Place {
+        self.held += size;
         let has_room = |block: &Vec<u8>| block.capacity() - block.len() >= size;
         if !self.blocks.last().is_some_and(has_room) {
             self.blocks.push(Vec::with_capacity(size.max(BLOCK)));

@@ -217,7 +217,7 @@ impl Layer {
             rows.cleared.add(range);
             self.is_used.store(true, Ordering::Release);
         }
-        self.bytes.store(rows.bytes, Ordering::Relaxed);
+        self.bytes.store(rows.held(), Ordering::Relaxed);
     }
 
     /// Enters rows.
@@ -229,7 +229,7 @@ impl Layer {
         if !rows.rows.is_empty() {
             self.is_used.store(true, Ordering::Release);
         }
-        self.bytes.store(rows.bytes, Ordering::Relaxed);
+        self.bytes.store(rows.held(), Ordering::Relaxed);
     }
 
     /// What it shows of a key at `version`; None: nothing.
@@ -376,6 +376,11 @@ fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
 }
 
 impl Rows {
+    /// Approximate bytes in memory. Values that grow leave rooms that nobody takes.
+    fn held(&self) -> usize {
+        self.bytes.max(self.arena.held())
+    }
+
     fn key(&self, row: &Row) -> &[u8] {
         self.arena.bytes(row.key, row.key_length as usize)
     }

@@ -142,6 +142,21 @@ fn what_nobody_reads_takes_no_memory() {
     assert!(rows.older.len() <= 2, "{}", rows.older.len());
 }
 
+/// Hazard: a layer that is full of the rooms of shorter values takes more of them.
+#[test]
+fn what_growing_values_leave_counts() {
+    let layer = Layer::new(1, 0);
+    for length in 1..=250 {
+        for n in 0..20 {
+            let version = length * 20 + n;
+            let readers = Readers { oldest: version - 1, newest: version - 1 };
+            let value = "x".repeat(length as usize);
+            enter(&layer, [change(&format!("key {n}"), version, Some(&value))], readers);
+        }
+    }
+    assert!(layer.bytes() > 20 * 250 * 10, "{}", layer.bytes());
+}
+
 #[test]
 fn pages_go_on_where_the_last_one_ended() {
     let layer = Layer::new(1, 0);
