@@ -290,10 +290,10 @@ section "Data" "";
     /// lanes make larger batches, more lanes use more cores. 0 uses one lane for every two cores.
     lanes: usize = "lanes" "0" Restart Int(0, 1024);
     /// Bytes of memory to cache blocks of the store.
-    store_cache_size: usize = "store-cache-size" "268435456" Restart Memory(MIB, 1 << 46);
+    store_cache_size: usize = "store-cache-size" "167772160" Restart Memory(MIB, 1 << 46);
     /// Bytes of memory to cache single values that were read or written recently, in front of the blocks; 0 for
     /// none.
-    store_value_cache_size: usize = "store-value-cache-size" "67108864" Restart Memory(0, 1 << 46);
+    store_value_cache_size: usize = "store-value-cache-size" "167772160" Restart Memory(0, 1 << 46);
     /// Bytes of recent writes that the store keeps in memory before it moves them to a table file. Three times as
     /// many may be in memory, and their log may take four times as many bytes on disk.
     store_write_buffer_size: usize = "store-write-buffer-size" "33554432" Restart Memory(64 << 10, 1 << 40);

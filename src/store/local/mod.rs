@@ -114,8 +114,8 @@ impl LocalOptions {
         LocalOptions {
             fsync: Fsync::Always,
             write_buffer: 32 << 20,
-            block_cache: 256 << 20,
-            value_cache: 64 << 20,
+            block_cache: 160 << 20,
+            value_cache: 160 << 20,
             written_here: SMALL,
             clock,
             faults: None,

@@ -118,7 +118,7 @@ fn place(slot: u32) -> Option<usize> {
 impl Rows {
     /// A table of about `bytes`. Memory that was never used is not resident.
     pub(super) fn new(bytes: usize) -> Self {
-        let ring = (bytes / 8 * 3).clamp(4 * HEADER, (PLACES as usize - 1) * ALIGN) / ALIGN * ALIGN;
+        let ring = (bytes / 8 * 5).clamp(4 * HEADER, (PLACES as usize - 1) * ALIGN) / ALIGN * ALIGN;
         Rows {
             slots: vec![0; WAYS],
             used: 0,
@@ -129,7 +129,7 @@ impl Rows {
             long: Vec::new(),
             unused: Vec::new(),
             long_bytes: 0,
-            most_long_bytes: bytes / 2,
+            most_long_bytes: bytes / 4,
         }
     }
 
@@ -199,7 +199,7 @@ impl Rows {
         }
         let mark = Mark::of(hash);
         let Some(at) = self.append(mark, key, version, value) else { return };
-        if 2 * self.used > self.slots.len() && self.slots.len() < self.most_slots {
+        if 2 * self.used > self.slots.len() && 2 * self.slots.len() <= self.most_slots {
             self.grow();
         }
         self.index(mark, at);
