@@ -328,6 +328,63 @@ fn nothing_is_left_of_a_client_that_has_seen_the_end() {
     });
 }
 
+/// Hazard: CLIENT KILL answers while its clients are still subscribed and tracking, and what follows counts them.
+#[test]
+fn nothing_is_left_of_killed_clients_when_it_is_said() {
+    let server = &tern(&["--io-threads", "2"]);
+    let mut killer = server.client();
+    for round in 0..100 {
+        let mut others: Vec<_> = (0..5).map(|_| server.client()).collect();
+        for other in &mut others {
+            other.line("HELLO 3");
+            other.line("CLIENT TRACKING ON");
+            other.line("SUBSCRIBE channel");
+        }
+        let (kill, exec) = ("CLIENT KILL TYPE pubsub", round % 2 == 0);
+        let kill = if exec { format!("MULTI\r\n{kill}\r\nPUBLISH channel x\r\nEXEC") } else { kill.into() };
+        let lines = format!("{kill}\r\nPUBSUB NUMSUB channel\r\nPUBLISH channel x\r\nINFO clients\r\n");
+        killer.send_raw(lines.as_bytes()).unwrap();
+        let skipped = if exec { 3 } else { 0 };
+        (0..skipped).for_each(|_| drop(killer.read().unwrap().value));
+        let killed = killer.read().unwrap().value;
+        if exec {
+            assert_eq!(killed.items().unwrap()[0].int(), Some(5), "round {round}");
+        } else {
+            assert_eq!(killed.int(), Some(5), "round {round}");
+        }
+        assert_eq!(killer.read().unwrap().value.items().unwrap()[1].int(), Some(0), "round {round}");
+        assert_eq!(killer.read().unwrap().value.int(), Some(0), "round {round}");
+        assert!(string(&killer.read().unwrap().value).contains("tracking_clients:0"), "round {round}");
+    }
+}
+
+/// Hazard: what a client sent behind a command that closes its connection runs, and nobody is told.
+#[test]
+fn behind_the_end_of_its_connection_nothing_of_a_client_runs() {
+    let server = tern(&[]);
+    let mut other = server.client();
+    other.line("ACL SETUSER bob on nopass +@all ~* &*");
+    for (kill, reply) in [
+        ("CLIENT KILL ID @ SKIPME no", "+OK\r\n:1\r\n"),
+        ("CLIENT KILL USER bob ID @ SKIPME no", "+OK\r\n:1\r\n"),
+        ("ACL DELUSER bob", "+OK\r\n:1\r\n"),
+        ("SHUTDOWN", "+OK\r\n"),
+    ] {
+        let mut client = server.client();
+        let id = client.line("CLIENT ID").int().unwrap();
+        if kill.contains("bob") {
+            client.line("AUTH bob x");
+        }
+        let kill = kill.replace('@', &id.to_string());
+        client.send_raw(format!("SET a {id}\r\n{kill}\r\nSET b {id}\r\nINCR n\r\n").as_bytes()).unwrap();
+        assert_eq!(client.drain(), (reply.into(), true), "{kill}");
+        if kill != "SHUTDOWN" {
+            assert_eq!(string(&other.line("GET a")), id.to_string());
+            assert_eq!(other.line("EXISTS b n").int(), Some(0));
+        }
+    }
+}
+
 #[test]
 fn a_list_has_the_clients_its_filters_select() {
     let server = tern(&[]);

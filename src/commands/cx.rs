@@ -118,16 +118,16 @@ impl Cx<'_> {
         self.waits = true;
         self.light(u64::MAX)
     }
-    /// Closes the connections of other clients, and waits until nothing of them runs, [`LONGEST_RUN`] at most. Returns
+    /// Closes the connections of other clients, and waits until nothing is left of them, [`LONGEST_RUN`] at most. Returns
     /// the number of those that were not being closed before. Call [`Cx::may_wait`] first.
     pub(crate) async fn close(&mut self, mut clients: Vec<Arc<ClientHandle>>) -> usize {
         clients.retain(|client| client.kill_first());
-        let settled = async {
+        let gone = async {
             for client in &clients {
-                client.settled(&self.client.handle).await;
+                self.server.clients.gone(client, &self.client.handle).await;
             }
         };
-        _ = tokio::time::timeout(LONGEST_RUN, settled).await;
+        _ = tokio::time::timeout(LONGEST_RUN, gone).await;
         clients.len()
     }
     /// Bytes of a reply to keep where what is being sent changes.

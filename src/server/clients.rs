@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// How often it is asked whether what a killed client runs has ended.
+/// How often it is asked whether a killed client is gone.
 const SETTLES: Duration = Duration::from_millis(1);
 
 /// The window of `rbp`, as in Redis.
@@ -282,13 +282,6 @@ impl ClientHandle {
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(SeqCst)
     }
-    /// Returns once no commands of the client run, or once `by` was killed: it may run until then because it waits for
-    /// `by`. Cancel safe.
-    pub(crate) async fn settled(&self, by: &ClientHandle) {
-        while self.is_busy() && !by.is_killed() {
-            tokio::time::sleep(SETTLES).await;
-        }
-    }
     /// Sets whether the client's commands wait, for a pause to end or for a key.
     pub(crate) fn set_blocked(&self, blocked: bool) {
         if self.blocked.load(Relaxed) != blocked {
@@ -484,6 +477,13 @@ impl Clients {
     pub(crate) fn disconnect(&self, id: u64) {
         if self.connected.lock().remove(&id).is_some() {
             self.count.fetch_sub(1, Relaxed);
+        }
+    }
+    /// Returns once nothing of a killed client runs and it has left its channels, or once `by` was killed: it may run until
+    /// then because it waits for `by`. Cancel safe.
+    pub(crate) async fn gone(&self, client: &ClientHandle, by: &ClientHandle) {
+        while (client.is_busy() || self.get(client.id).is_some()) && !by.is_killed() {
+            tokio::time::sleep(SETTLES).await;
         }
     }
     /// The number of connected clients.

@@ -380,10 +380,10 @@ impl Session {
         w.bytes += call.bytes();
         w.weight += call.weight();
         w.ends_in_reply_mode = call.row.effect == Effect::Mutes;
-        // Commands after CLIENT PAUSE are paused.
-        let pauses = call.row.effect == Effect::Pauses;
+        // Commands behind CLIENT PAUSE are paused, and those behind the end of their connection do not run.
+        let is_last = matches!(call.row.effect, Effect::Pauses | Effect::Closes);
         w.calls.push(call);
-        if pauses { Room::Full } else { self.room() }
+        if is_last { Room::Full } else { self.room() }
     }
 
     fn fix(&mut self, reply: Reply) -> Room {

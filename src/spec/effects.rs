@@ -14,6 +14,8 @@ pub enum Effect {
     Mutes,
     /// From now on all clients wait.
     Pauses,
+    /// It may close the connection that it came from.
+    Closes,
     /// Clients no longer wait: it runs while they are paused.
     Resumes,
 }

@@ -10,7 +10,7 @@ use crate::server::AfterReply;
 use crate::server::clients::ClientHandle;
 use crate::server::reply::Reply;
 use crate::spec::words::{parse_i64, quoted};
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Effect, Flags, Group, Row};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -98,7 +98,8 @@ pub(super) const CLIENT_KILL: Command = Command::new(
              [LADDR laddr] [SKIPME <YES | NO>] [MAXAGE maxage]>",
         )
         .summary("Closes connections.")
-        .categories(&["dangerous"]),
+        .categories(&["dangerous"])
+        .effect(Effect::Closes),
     handler!(kill),
 );
 

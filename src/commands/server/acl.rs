@@ -17,7 +17,7 @@ use crate::server::pace::{Pace, beside};
 use crate::server::reply::Reply;
 use crate::server::subscribers::SubscriptionKind;
 use crate::spec::words::{MAX_QUOTED, quoted, quoted_up_to};
-use crate::spec::{CATEGORIES, Entry, Flags, Form, Group, PREFIX, Row, Secrets, categories};
+use crate::spec::{CATEGORIES, Effect, Entry, Flags, Form, Group, PREFIX, Row, Secrets, categories};
 use crate::{handler, help};
 use bytes::Bytes;
 use std::path::Path;
@@ -142,7 +142,8 @@ const ACL_DELUSER: Command = Command::new(
     Row::new(Group::Server, "deluser", -3, "6.0.0")
         .flags(ADMIN)
         .syntax("username [username ...]")
-        .summary("Deletes users and closes their connections."),
+        .summary("Deletes users and closes their connections.")
+        .effect(Effect::Closes),
     handler!(deluser),
 );
 
@@ -239,7 +240,10 @@ async fn genpass(cx: &mut Cx<'_>, mut args: Args<'_>) -> Result<Reply> {
 }
 
 const ACL_LOAD: Command = Command::new(
-    Row::new(Group::Server, "load", 2, "6.0.0").flags(ADMIN).summary("Reloads the users from aclfile."),
+    Row::new(Group::Server, "load", 2, "6.0.0")
+        .flags(ADMIN)
+        .summary("Reloads the users from aclfile.")
+        .effect(Effect::Closes),
     handler!(load),
 );
 

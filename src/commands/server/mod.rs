@@ -27,7 +27,7 @@ use crate::handler;
 use crate::server::AfterReply;
 use crate::server::reply::Reply;
 use crate::spec::words::parse_i64;
-use crate::spec::{Flags, Group, Row};
+use crate::spec::{Effect, Flags, Group, Row};
 use crate::store::Store;
 use bytes::Bytes;
 
@@ -187,7 +187,8 @@ const SHUTDOWN: Command = Command::new(
     Row::new(Group::Server, "shutdown", -1, "1.0.0")
         .flags(ADMIN.or(Flags::NO_MULTI).or(Flags::ALLOW_BUSY))
         .syntax("[save-selector: NOSAVE | SAVE] [NOW] [FORCE] [ABORT]")
-        .summary("Waits for running commands, then stops the server."),
+        .summary("Waits for running commands, then stops the server.")
+        .effect(Effect::Closes),
     handler!(shutdown),
 );
 
