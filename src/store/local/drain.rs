@@ -4,9 +4,9 @@
 //! Committer --begin--> Shelf (layers) <--drop the oldest-- a thread of its own
 //! ```
 //!
-//! The oldest layer goes first, in six steps: its log is synced; its rows are written to RocksDB's
-//! memtable, with the number of the log; the memtable is flushed to a table; the rows are entered into the
-//! value cache; views without the layer are published; its log is removed. After a crash between any two
+//! The oldest layer goes first, in five steps: its log is synced; its rows are written to RocksDB's
+//! memtable, with the number of the log, and entered into the value cache; the memtable is flushed to a table;
+//! views without the layer are published; its log is removed. After a crash between any two
 //! of these, the log is replayed: its rows say the same as those that had been moved. (An open moves what it
 //! replays before anything else: after a failed sync, what can be read from a log may never reach the disk.)
 //!
@@ -197,19 +197,14 @@ fn drain(core: &Core, shelf: &Shelf, engine: &Arc<Engine>, layer: &Layer) -> Res
         shelf.close();
         return Err(failure);
     }
-    engine.take(layer, &|| shelf.is_closed())?;
     let values = &core.values;
+    engine.take(layer, &mut |changes| {
+        values.drained(changes);
+        if shelf.is_closed() { Err("the store is being closed".into()) } else { Ok(()) }
+    })?;
     for Cleared { begin, end, version } in layer.all_cleared() {
         values.cleared(&begin, &end, version);
     }
-    layer.each(&mut |change| {
-        if change.kept {
-            values.wrote(change.hash, &change.key, change.version, change.value.as_ref());
-        } else {
-            values.outdated(change.hash, change.version);
-        }
-        Ok(())
-    })?;
     shelf.layers.rcu(|layers| layers.without_oldest());
     publish(core, engine, shelf);
     engine.forget_log(layer.log);

@@ -17,7 +17,7 @@ use super::directory::{
 use super::gaps::Gaps;
 use super::layout::{self, DRAINED, METADATA, VERSION};
 use super::logs::{self, Logs};
-use super::recent::Layer;
+use super::recent::{Change, Layer};
 use super::replay::{Recovered, check_format, replay};
 use super::room;
 use super::stall::{self, Stall, number};
@@ -137,7 +137,7 @@ impl Engine {
         };
         // What was read from a log may never reach the disk from there.
         for layer in found.layers {
-            engine.take(&layer, &|| false).map_err(|e| unmoved(dir, &e))?;
+            engine.take(&layer, &mut |_| Ok(())).map_err(|e| unmoved(dir, &e))?;
             engine.forget_log(layer.log);
         }
         Ok((engine, found.recovered))
@@ -234,32 +234,40 @@ impl Engine {
     }
 
     /// Moves a layer to a table. Waits while tables are created faster than they are compacted.
-    /// `is_closed`: whether to give up.
-    pub(super) fn take(&self, layer: &Layer, is_closed: &dyn Fn() -> bool) -> Result<(), String> {
+    /// `of`: is passed the changes while they are written, and may end that with an error.
+    pub(super) fn take(
+        &self,
+        layer: &Layer,
+        of: &mut dyn FnMut(&[Change<'_>]) -> Result<(), String>,
+    ) -> Result<(), String> {
         // If only the flush failed before, the memtable has the rows.
         if self.taken.load(Ordering::Acquire) < layer.log {
-            self.write(layer, is_closed)?;
+            self.write(layer, of)?;
             self.taken.store(layer.log, Ordering::Release);
         }
         self.flush()
     }
 
-    fn write(&self, layer: &Layer, is_closed: &dyn Fn() -> bool) -> Result<(), String> {
+    fn write(
+        &self,
+        layer: &Layer,
+        of: &mut dyn FnMut(&[Change<'_>]) -> Result<(), String>,
+    ) -> Result<(), String> {
         let mut batch = WriteBatch::default();
         for Cleared { begin, end, .. } in layer.all_cleared() {
             batch.delete_range(begin, end);
         }
-        layer.each(&mut |change| {
-            match change.value {
-                Some(value) => batch.put(&change.key, value),
-                None if self.may_have(&change.key) => batch.delete(&change.key),
-                None => {}
-            }
-            if batch.len() >= BATCH || batch.size_in_bytes() >= BATCH_BYTES {
-                if is_closed() {
-                    return Err("the store is being closed".into());
+        layer.each(&mut |changes| {
+            of(changes)?;
+            for Change { key, value, .. } in changes {
+                match value {
+                    Some(value) => batch.put(key, &**value),
+                    None if self.may_have(key) => batch.delete(key),
+                    None => {}
                 }
-                self.stall.write(&self.db, std::mem::take(&mut batch))?;
+                if batch.len() >= BATCH || batch.size_in_bytes() >= BATCH_BYTES {
+                    self.stall.write(&self.db, std::mem::take(&mut batch))?;
+                }
             }
             Ok(())
         })?;

@@ -19,6 +19,7 @@
 use super::arena::{Arena, Place, Room};
 use super::cleared::{Cleared, Clears};
 use super::order::Order;
+use super::rows::Given;
 use super::steps::Steps;
 use crate::store::effects::Identity;
 use crate::store::{AT_ONCE, Version};
@@ -39,8 +40,6 @@ const CELL: usize = 48;
 /// New rows that are put in order at once at the latest: three to six milliseconds. Fewer at a time take
 /// longer together.
 const UNORDERED: usize = if cfg!(test) { 100 } else { 16_384 };
-/// Changes that are collected while a lock is held.
-const PAGE: usize = 512;
 /// The most cleared ranges: a reader of an older version looks through all of them.
 const MOST_CLEARED: usize = 4096;
 /// Removed rows that one range read may walk over before the layer should be followed by another one: RocksDB
@@ -100,12 +99,12 @@ pub(super) struct Written<'a> {
 }
 
 /// A row as the last commit leaves it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Change {
-    pub(super) key: Bytes,
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub(super) key: &'a [u8],
     pub(super) hash: u64,
     pub(super) version: Version,
-    pub(super) value: Option<Bytes>,
+    pub(super) value: Option<Given<'a>>,
     pub(super) kept: bool,
 }
 
@@ -263,17 +262,7 @@ impl Layer {
                 found |= 1 << n;
             }
         }
-        let mut loaded = 0;
-        for row in places.iter().filter_map(|place| rows.rows.get(*place as usize)) {
-            loaded += u32::from(rows.key(row).last().copied().unwrap_or(0));
-            let first = match &row.newest.value {
-                Value::Removed => None,
-                Value::Short(room) => rows.arena.value(*room).first(),
-                Value::Long(value) => value.first(),
-            };
-            loaded += u32::from(first.copied().unwrap_or(0));
-        }
-        black_box(loaded);
+        rows.load(&places);
         found
     }
 
@@ -326,36 +315,20 @@ impl Layer {
         self.rows.read().cleared.within(begin, end, version)
     }
 
-    /// The last changes of up to `most` keys after `after`, in order; those that a later clear covers are
-    /// removals. For a layer that is no longer the newest.
-    fn changes(&self, after: Option<&Bytes>, most: usize) -> Vec<Change> {
+    /// Passes the last change of every key to `of`, in order, up to [`AT_ONCE`] at a time; those that a later clear covers are
+    /// removals. For a layer that is no longer the newest: until all are passed, nothing can be entered.
+    pub(super) fn each(&self, of: &mut dyn FnMut(&[Change<'_>]) -> Result<(), String>) -> Result<(), String> {
         let rows = self.in_order();
-        let from = after.map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
         let key_of = |place| rows.key_at(place);
-        let places = rows.order.range(from, Bound::Unbounded, &key_of).take(most);
-        let change = |place: u32| {
-            let row = rows.rows.get(place as usize)?;
-            let (key, version, kept) =
-                (Bytes::copy_from_slice(rows.key(row)), row.newest.version, row.newest.kept);
-            let hash = super::layout::hash(&key);
-            let cleared = rows.cleared.at(&key, Version::MAX);
-            Some(if version >= cleared {
-                Change { key, hash, version, value: rows.value(&row.newest), kept }
-            } else {
-                Change { key, hash, version: cleared, value: None, kept: false }
-            })
-        };
-        places.filter_map(change).collect()
-    }
-
-    /// Passes the last change of every key to `of`, in order.
-    pub(super) fn each(&self, of: &mut dyn FnMut(Change) -> Result<(), String>) -> Result<(), String> {
-        let mut after: Option<Bytes> = None;
+        let mut places = rows.order.range(Bound::Unbounded, Bound::Unbounded, &key_of);
         loop {
-            let changes = self.changes(after.as_ref(), PAGE);
-            let Some(last) = changes.last() else { return Ok(()) };
-            after = Some(last.key.clone());
-            changes.into_iter().try_for_each(&mut *of)?;
+            let some: Vec<u32> = places.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                return Ok(());
+            }
+            rows.load(&some);
+            let some = some.iter().filter_map(|place| rows.rows.get(*place as usize));
+            of(&some.map(|row| rows.change(row)).collect::<Vec<_>>())?;
         }
     }
 
@@ -391,10 +364,35 @@ impl Rows {
     }
 
     fn value(&self, cell: &Cell) -> Option<Bytes> {
+        self.bytes(cell).map(Given::shared)
+    }
+
+    fn bytes<'a>(&'a self, cell: &'a Cell) -> Option<Given<'a>> {
         match &cell.value {
             Value::Removed => None,
-            Value::Short(room) => Some(Bytes::copy_from_slice(self.arena.value(*room))),
-            Value::Long(value) => Some(Bytes::clone(value)),
+            Value::Short(room) => Some(Given::Slice(self.arena.value(*room))),
+            Value::Long(value) => Some(Given::Shared(value)),
+        }
+    }
+
+    /// Loads rows, their keys and values, all at once.
+    fn load(&self, places: &[u32]) {
+        let mut loaded = 0;
+        for row in places.iter().filter_map(|place| self.rows.get(*place as usize)) {
+            let value = self.bytes(&row.newest).and_then(|value| value.first().copied());
+            loaded += u32::from(self.key(row).last().copied().unwrap_or(0));
+            loaded += u32::from(value.unwrap_or(0));
+        }
+        black_box(loaded);
+    }
+
+    fn change<'a>(&'a self, row: &'a Row) -> Change<'a> {
+        let (key, newest) = (self.key(row), &row.newest);
+        let (hash, cleared) = (super::layout::hash(key), self.cleared.at(key, Version::MAX));
+        if newest.version >= cleared {
+            Change { key, hash, version: newest.version, value: self.bytes(newest), kept: newest.kept }
+        } else {
+            Change { key, hash, version: cleared, value: None, kept: false }
         }
     }
 

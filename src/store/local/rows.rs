@@ -17,6 +17,7 @@
 
 use crate::store::Version;
 use bytes::Bytes;
+use std::ops::Deref;
 
 /// Slots of a set: 64 bytes.
 const WAYS: usize = 16;
@@ -66,6 +67,40 @@ pub(super) struct Found {
     at: usize,
     /// The version that it was entered with.
     pub(super) version: Version,
+}
+
+/// A value to insert: it is copied if it is short, and shared otherwise.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Given<'a> {
+    Slice(&'a [u8]),
+    Shared(&'a Bytes),
+}
+
+impl Deref for Given<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Given::Slice(value) => value,
+            Given::Shared(value) => value,
+        }
+    }
+}
+
+impl<'a> From<&'a Bytes> for Given<'a> {
+    fn from(value: &'a Bytes) -> Self {
+        Given::Shared(value)
+    }
+}
+
+impl Given<'_> {
+    /// As bytes of its own.
+    pub(super) fn shared(self) -> Bytes {
+        match self {
+            Given::Slice(value) => Bytes::copy_from_slice(value),
+            Given::Shared(value) => value.clone(),
+        }
+    }
 }
 
 /// What the header of a row says.
@@ -152,10 +187,14 @@ impl Rows {
         None
     }
 
-    /// Loads the slots of a hash, and the beginning of the first row that may have it. Returns a byte of that.
-    pub(super) fn touch(&self, hash: u64) -> Option<u8> {
+    /// Where the first row is that may have a hash: a number for [`Rows::touch`]. Loads the slots of the hash.
+    pub(super) fn touch_slots(&self, hash: u64) -> Option<usize> {
         let (_, slots, matching) = self.matching(Mark::of(hash))?;
-        let at = place(*slots.get(matching.trailing_zeros() as usize)?)?;
+        place(*slots.get(matching.trailing_zeros() as usize)?)
+    }
+
+    /// Loads the beginning of a row. Returns a byte of it.
+    pub(super) fn touch(&self, at: usize) -> Option<u8> {
         self.ring.get(at).copied()
     }
 
@@ -190,7 +229,7 @@ impl Rows {
     }
 
     /// Inserts a row, or replaces the one under this key. One too large for the table is not kept.
-    pub(super) fn insert(&mut self, hash: u64, key: &[u8], version: Version, value: Option<&Bytes>) {
+    pub(super) fn insert(&mut self, hash: u64, key: &[u8], version: Version, value: Option<Given<'_>>) {
         if let Some(found) = self.find(hash, key) {
             if !self.is_old(found) && self.replace(found, key.len(), version, value).is_some() {
                 return;
@@ -280,7 +319,13 @@ impl Rows {
     }
 
     /// Writes a value over one of the same length.
-    fn replace(&mut self, found: Found, key: usize, version: Version, value: Option<&Bytes>) -> Option<()> {
+    fn replace(
+        &mut self,
+        found: Found,
+        key: usize,
+        version: Version,
+        value: Option<Given<'_>>,
+    ) -> Option<()> {
         let header = self.header(found.at)?;
         let same = match value {
             Some(value) => value.len() <= INLINE && usize::from(header.value) == value.len(),
@@ -290,7 +335,7 @@ impl Rows {
             return None;
         }
         self.part_mut(found.at, 8, 8)?.copy_from_slice(&version.to_le_bytes());
-        let value = value.map_or(&[][..], |value| value);
+        let value = value.as_deref().unwrap_or_default();
         self.part_mut(found.at, HEADER + key, value.len())?.copy_from_slice(value);
         Some(())
     }
@@ -313,9 +358,15 @@ impl Rows {
     }
 
     /// Appends a row and returns its place; None if it is too large.
-    fn append(&mut self, mark: Mark, key: &[u8], version: Version, value: Option<&Bytes>) -> Option<usize> {
+    fn append(
+        &mut self,
+        mark: Mark,
+        key: &[u8],
+        version: Version,
+        value: Option<Given<'_>>,
+    ) -> Option<usize> {
         let long = value.filter(|value| value.len() > INLINE);
-        let inline = if long.is_some() { NUMBER } else { value.map_or(0, Bytes::len) };
+        let inline = if long.is_some() { NUMBER } else { value.map_or(0, |value| value.len()) };
         let (size, long_bytes) = (size(key.len(), inline), long.map_or(0, |value| OVERHEAD + value.len()));
         let key_length = u16::try_from(key.len()).ok().filter(|length| *length < WRAPS)?;
         if size > self.ring.len() / 4 || long_bytes > self.most_long_bytes / 4 {
@@ -340,7 +391,7 @@ impl Rows {
             Some(_) if long.is_some() => LONG,
             Some(value) => value.len() as u16,
         };
-        let value: &[u8] = match (&number, value) {
+        let value: &[u8] = match (&number, &value) {
             (Some(number), _) => number,
             (None, Some(value)) => value,
             (None, None) => &[],
@@ -357,12 +408,12 @@ impl Rows {
         Some(at)
     }
 
-    fn keep_long(&mut self, value: &Bytes) -> u32 {
+    fn keep_long(&mut self, value: Given<'_>) -> u32 {
         self.long_bytes += OVERHEAD + value.len();
         let number = self.unused.pop().unwrap_or(self.long.len() as u32);
         match self.long.get_mut(number as usize) {
-            Some(place) => *place = Some(value.clone()),
-            None => self.long.push(Some(value.clone())),
+            Some(place) => *place = Some(value.shared()),
+            None => self.long.push(Some(value.shared())),
         }
         number
     }
@@ -414,7 +465,7 @@ mod tests {
         let found = rows.find(hash(key), key)?;
         let value = rows.value(found);
         if rows.is_old(found) {
-            rows.insert(hash(key), key, found.version, value.as_ref());
+            rows.insert(hash(key), key, found.version, value.as_ref().map(Given::from));
         }
         Some((found.version, value))
     }
@@ -436,7 +487,7 @@ mod tests {
                 model.remove(&key);
             } else if rng.below(3) > 0 {
                 let value = value(&mut rng, version);
-                rows.insert(hash(&key), &key, version, value.as_ref());
+                rows.insert(hash(&key), &key, version, value.as_ref().map(Given::from));
                 let kept = rows.find(hash(&key), &key).is_some();
                 assert_eq!(kept, value.as_ref().is_none_or(|v| v.len() < BYTES), "{version}");
                 model.insert(key, (version, value));
@@ -466,7 +517,7 @@ mod tests {
         let mut rows = Rows::new(0);
         for n in 0..100u64 {
             let key = [&n.to_be_bytes()[..]; 20].concat();
-            rows.insert(hash(&key), &key, n, Some(&Bytes::from_static(&[7; 300])));
+            rows.insert(hash(&key), &key, n, Some(Given::Slice(&[7; 300])));
             assert!(rows.find(hash(&key), &key).is_none());
         }
     }

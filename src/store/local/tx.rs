@@ -146,8 +146,7 @@ impl LocalTx {
     pub(in crate::store) fn touch(&self, hashes: &[u64]) -> usize {
         let Ok(view) = &self.begun.view else { return 0 };
         let recent = view.touch(hashes);
-        let others = hashes.iter().enumerate().filter(|(n, _)| recent & 1 << n == 0).map(|(_, hash)| *hash);
-        recent.count_ones() as usize + self.core.values.touch(others)
+        (recent | self.core.values.touch(hashes, recent)).count_ones() as usize
     }
 
     /// The hash that [`LocalTx::touch`] takes for a key of these parts.

@@ -13,8 +13,9 @@
 //! the list is emptied. Readers check the list first and the shard second, so that they always see one or the
 //! other.
 
-use super::rows::{Found, Rows};
-use crate::store::Version;
+use super::recent::Change;
+use super::rows::{Found, Given, Rows};
+use crate::store::{AT_ONCE, Version};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -87,15 +88,39 @@ impl ValueCache {
         }
         let value = shard.entries.value(entry);
         if shard.entries.is_old(entry) {
-            shard.entries.insert(hash, key, entry.version, value.as_ref());
+            shard.entries.insert(hash, key, entry.version, value.as_ref().map(Given::from));
         }
         Some(value)
     }
 
-    /// Loads what [`ValueCache::get`] reads for these hashes. Returns the number of rows that may have one of them.
-    pub(super) fn touch(&self, hashes: impl Iterator<Item = u64>) -> usize {
-        let shards = hashes.filter_map(|hash| Some((hash, self.shard(hash)?)));
-        shards.filter_map(|(hash, shard)| shard.lock().entries.touch(hash)).map(black_box).count()
+    /// Loads what [`ValueCache::get`] reads for up to [`AT_ONCE`] hashes, except for those that have a bit in `known`.
+    /// Returns a bit for each hash that a row may have.
+    pub(super) fn touch(&self, hashes: &[u64], known: u64) -> u64 {
+        if !self.is_on() || known.count_ones() as usize == hashes.len() {
+            return 0;
+        }
+        // Locked before anything is loaded: a processor that takes a lock waits for all that it has begun to load.
+        let mut locked = [const { None }; SHARDS];
+        let others = || hashes.iter().enumerate().filter(|(n, _)| known & 1 << n == 0);
+        for (_, hash) in others() {
+            let shard = shard_of(*hash);
+            if let (Some(lock), Some(shard)) = (locked.get_mut(shard), self.shards.get(shard))
+                && lock.is_none()
+            {
+                *lock = shard.try_lock();
+            }
+        }
+        let shard = |hash: u64| -> Option<&Rows> { Some(&locked.get(shard_of(hash))?.as_ref()?.entries) };
+        let (mut places, mut found, mut loaded) = ([None; AT_ONCE], 0, 0);
+        for ((n, hash), place) in others().zip(&mut places) {
+            *place = shard(*hash).and_then(|rows| rows.touch_slots(*hash));
+            found |= u64::from(place.is_some()) << n;
+        }
+        for ((_, hash), place) in others().zip(places) {
+            loaded += place.and_then(|at| shard(*hash)?.touch(at)).map_or(0, u32::from);
+        }
+        black_box(loaded);
+        found
     }
 
     /// The newest value of `key` that was drained. Only for the committer, if no recent commit wrote the key.
@@ -111,12 +136,29 @@ impl ValueCache {
         }
         let mut shard = shard.lock();
         if shard.written <= version && shard.floor <= version {
-            shard.entries.insert(hash, key, version, value);
+            shard.entries.insert(hash, key, version, value.map(Given::from));
         }
     }
 
-    /// Enters what a commit of `version` left under `key`. Only while its layer is drained.
-    pub(super) fn wrote(&self, hash: u64, key: &Bytes, version: Version, value: Option<&Bytes>) {
+    /// Enters up to [`AT_ONCE`] last changes of a layer, and notes those that are not to be kept. Only while the layer is drained.
+    pub(super) fn drained(&self, changes: &[Change<'_>]) {
+        if !self.is_on() {
+            return;
+        }
+        let mut hashes = [0; AT_ONCE];
+        hashes.iter_mut().zip(changes).for_each(|(hash, change)| *hash = change.hash);
+        self.touch(hashes.get(..changes.len()).unwrap_or_default(), 0);
+        for change in changes {
+            if change.kept {
+                self.wrote(change.hash, change.key, change.version, change.value);
+            } else {
+                self.outdated(change.hash, change.version);
+            }
+        }
+    }
+
+    /// Enters what a commit of `version` left under `key`.
+    fn wrote(&self, hash: u64, key: &[u8], version: Version, value: Option<Given<'_>>) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
         shard.written = shard.written.max(version);
@@ -127,8 +169,8 @@ impl ValueCache {
         }
     }
 
-    /// Records that a commit of `version` wrote a key that is not entered. Only while its layer is drained.
-    pub(super) fn outdated(&self, hash: u64, version: Version) {
+    /// Records that a commit of `version` wrote a key that is not entered.
+    fn outdated(&self, hash: u64, version: Version) {
         let Some(shard) = self.shard(hash) else { return };
         let mut shard = shard.lock();
         shard.written = shard.written.max(version);
@@ -168,9 +210,13 @@ impl ValueCache {
     }
 
     fn shard(&self, hash: u64) -> Option<&Mutex<Shard>> {
-        // The table inside uses the lowest 24 bits and the highest eight.
-        self.shards.get((hash >> 40) as usize & (SHARDS - 1))
+        self.shards.get(shard_of(hash))
     }
+}
+
+/// The table inside uses the lowest 24 bits of a hash and the highest eight.
+fn shard_of(hash: u64) -> usize {
+    (hash >> 40) as usize & (SHARDS - 1)
 }
 
 #[cfg(test)]
@@ -183,13 +229,17 @@ mod tests {
         Bytes::from_static(text.as_bytes())
     }
 
+    fn given(text: &'static str) -> Option<Given<'static>> {
+        Some(Given::Slice(text.as_bytes()))
+    }
+
     #[test]
     fn answers_only_readers_at_its_version_or_later() {
         let values = ValueCache::new(1 << 20);
-        values.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        values.wrote(7, K, 5, given("a"));
         assert_eq!(values.get(7, K, 4), None);
         assert_eq!(values.get(7, K, 5), Some(Some(bytes("a"))));
-        values.wrote(7, &bytes("key"), 6, None);
+        values.wrote(7, K, 6, None);
         assert_eq!(values.get(7, K, 5), None);
         assert_eq!(values.get(7, K, 9), Some(None));
         assert_eq!(values.get(7, b"other", 9), None, "another key of the same hash");
@@ -199,15 +249,20 @@ mod tests {
     fn rows_are_touched_by_their_hashes() {
         let hash = |n: u64| n << 56 | n << 40 | n;
         let values = ValueCache::new(1 << 20);
-        (1..9).for_each(|n| values.wrote(hash(n), &bytes("key"), 5, Some(&bytes("a"))));
-        assert_eq!(values.touch((5..20).map(hash)), 4);
-        assert_eq!(ValueCache::new(0).touch((5..20).map(hash)), 0);
+        (1..9).for_each(|n| values.wrote(hash(n), K, 5, given("a")));
+        let asked: Vec<u64> = (5..20).map(hash).collect();
+        assert_eq!(values.touch(&asked, 0), 0b1111);
+        assert_eq!(values.touch(&asked, 0b101), 0b1010, "without those that are known");
+        assert_eq!(ValueCache::new(0).touch(&asked, 0), 0);
+        let busy = values.shard(hash(6)).unwrap().lock();
+        assert_eq!(values.touch(&asked, 0), 0b1101, "without waiting");
+        drop(busy);
     }
 
     #[test]
     fn a_late_reader_does_not_bury_a_newer_value() {
         let values = ValueCache::new(1 << 20);
-        values.wrote(7, &bytes("key"), 6, Some(&bytes("new")));
+        values.wrote(7, K, 6, given("new"));
         values.read(7, K, 5, Some(&bytes("old")));
         assert_eq!(values.get(7, K, 6), Some(Some(bytes("new"))));
         values.read(8, b"neighbour", 5, Some(&bytes("old")));
@@ -219,7 +274,7 @@ mod tests {
     #[test]
     fn what_is_outdated_answers_nobody() {
         let values = ValueCache::new(1 << 20);
-        values.wrote(7, &bytes("key"), 5, None);
+        values.wrote(7, K, 5, None);
         values.outdated(7, 6);
         assert_eq!(values.get(7, K, 6), None);
         values.read(7, K, 5, None);
@@ -231,10 +286,10 @@ mod tests {
     #[test]
     fn cleared_ranges_are_seen_also_after_many() {
         let values = ValueCache::new(1 << 20);
-        values.wrote(7, &bytes("key"), 5, Some(&bytes("a")));
+        values.wrote(7, K, 5, given("a"));
         values.cleared(&bytes("ka"), &bytes("kz"), 6);
         assert_eq!(values.get(7, K, 5), None, "older than a clear that covers it");
-        values.wrote(7, &bytes("key"), 6, Some(&bytes("b")));
+        values.wrote(7, K, 6, given("b"));
         assert_eq!(
             values.get(7, K, 6),
             Some(Some(bytes("b"))),
@@ -256,7 +311,7 @@ mod tests {
     #[test]
     fn clears_come_in_any_order_and_all_count() {
         let values = ValueCache::new(1 << 20);
-        values.wrote(7, &bytes("key"), 500, Some(&bytes("a")));
+        values.wrote(7, K, 500, given("a"));
         values.cleared(&bytes("ka"), &bytes("kz"), 1000);
         for n in 0..3 * MAX_CLEARED as u64 {
             values.cleared(&bytes("x"), &bytes("y"), 300 - n);
@@ -267,7 +322,7 @@ mod tests {
     #[test]
     fn forgets_what_a_reopening_may_have_lost() {
         let values = ValueCache::new(1 << 20);
-        values.wrote(7, &bytes("key"), 5, Some(&bytes("lost")));
+        values.wrote(7, K, 5, given("lost"));
         values.forget(100);
         assert_eq!(values.get(7, K, 200), None);
         values.read(7, K, 5, Some(&bytes("lost")));
@@ -279,7 +334,7 @@ mod tests {
         let values = ValueCache::new(1 << 20);
         for n in 0..20_000u64 {
             let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            values.wrote(hash, &Bytes::from(n.to_string()), 1 + n, Some(&bytes("0123456789")));
+            values.wrote(hash, n.to_string().as_bytes(), 1 + n, given("0123456789"));
         }
         assert!(values.bytes() <= 1 << 20, "{}", values.bytes());
         assert!(values.bytes() > 1 << 18, "{}", values.bytes());

@@ -10,15 +10,22 @@ fn hash(key: &[u8]) -> u64 {
     super::super::layout::hash(key)
 }
 
-fn change(key: &str, version: Version, value: Option<&str>) -> Change {
-    let key = Bytes::copy_from_slice(key.as_bytes());
-    let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
-    Change { hash: hash(&key), key, version, value, kept: true }
+struct Entered {
+    key: Bytes,
+    hash: u64,
+    version: Version,
+    value: Option<Bytes>,
 }
 
-fn enter(to: &Layer, changes: impl IntoIterator<Item = Change>, readers: Readers) {
-    for Change { key, hash, version, value, kept } in changes {
-        let written = Written { key: &key, hash, version, value: value.as_ref(), kept };
+fn change(key: &str, version: Version, value: Option<&str>) -> Entered {
+    let key = Bytes::copy_from_slice(key.as_bytes());
+    let value = value.map(|value| Bytes::copy_from_slice(value.as_bytes()));
+    Entered { hash: hash(&key), key, version, value }
+}
+
+fn enter(to: &Layer, changes: impl IntoIterator<Item = Entered>, readers: Readers) {
+    for Entered { key, hash, version, value } in changes {
+        let written = Written { key: &key, hash, version, value: value.as_ref(), kept: true };
         to.enter([written].into_iter(), readers);
     }
 }
@@ -60,9 +67,13 @@ fn a_clear_precedes_the_rows_of_its_commit_and_hides_those_before_it() {
     assert_eq!(at("bb"), [None, some("new")]);
     assert_eq!(at("ba"), [None, Some(None)], "a row of RocksDB is hidden, too");
     assert_eq!(at("c"), [some("c"), some("c")], "the end is not cleared");
-    let changes = layer.changes(None, 10);
-    let last: Vec<_> = changes.iter().map(|c| (&c.key[..], c.version, c.value.is_some())).collect();
-    assert_eq!(last, [(&b"b"[..], 5, false), (b"bb", 5, true), (b"c", 3, true)]);
+    let mut last = Vec::new();
+    let of = &mut |changes: &[Change<'_>]| {
+        last.extend(changes.iter().map(|c| (c.key.to_vec(), c.version, c.value.is_some())));
+        Ok(())
+    };
+    layer.each(of).unwrap();
+    assert_eq!(last, [(b"b".to_vec(), 5, false), (b"bb".to_vec(), 5, true), (b"c".to_vec(), 3, true)]);
     assert_eq!(layer.cleared(b"b", b"z", 4), []);
     assert_eq!(layer.cleared(b"b", b"z", 5).len(), 1);
     assert_eq!(layer.cleared(b"c", b"z", 5), []);
@@ -81,7 +92,7 @@ fn many_clears_fill_a_layer() {
 #[test]
 fn keys_of_the_same_hash_are_told_apart() {
     let layer = Layer::new(1, 0);
-    let same = |key: &str, version, value| Change { hash: 7, ..change(key, version, Some(value)) };
+    let same = |key: &str, version, value| Entered { hash: 7, ..change(key, version, Some(value)) };
     enter(&layer, [same("a", 1, "1"), same("b", 2, "2"), same("c", 3, "3"), same("a", 4, "4")], ALL);
     let get = |key: &[u8]| layer.get(7, key, 9).map(|value| value.unwrap());
     assert_eq!(
