@@ -379,9 +379,9 @@ impl Rows {
     fn load(&self, places: &[u32]) {
         let mut loaded = 0;
         for row in places.iter().filter_map(|place| self.rows.get(*place as usize)) {
-            let value = self.bytes(&row.newest).and_then(|value| value.first().copied());
-            loaded += u32::from(self.key(row).last().copied().unwrap_or(0));
-            loaded += u32::from(value.unwrap_or(0));
+            let (key, value) = (self.key(row), self.bytes(&row.newest));
+            let bytes = [key.first(), key.last(), value.as_ref().and_then(|value| value.first())];
+            loaded += bytes.into_iter().flatten().map(|byte| u32::from(*byte)).sum::<u32>();
         }
         black_box(loaded);
     }

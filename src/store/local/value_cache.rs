@@ -86,11 +86,7 @@ impl ValueCache {
         if !known {
             return None;
         }
-        let value = shard.entries.value(entry);
-        if shard.entries.is_old(entry) {
-            shard.entries.insert(hash, key, entry.version, value.as_ref().map(Given::from));
-        }
-        Some(value)
+        Some(shard.entries.value(entry))
     }
 
     /// Loads what [`ValueCache::get`] reads for up to [`AT_ONCE`] hashes, except for those that have a bit in `known`.
