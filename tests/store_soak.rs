@@ -89,7 +89,18 @@ async fn read_all(tx: &Tx, reverse: bool) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>
         let found = tx.get_ahead(key, if reverse { &[0] } else { &[0xff] }).await?;
         assert_eq!(found.as_deref(), Some(&value[..]), "{key:?}");
     }
-    // A range that is kept is never out of date, either.
+    // Nor what is read in bulk for one.
+    let (keys, values): (Vec<_>, Vec<_>) = rows.iter().step_by(3).cloned().unzip();
+    let found = tx.get_bulk(&keys, Read::Snapshot, true).await?;
+    assert!(found.iter().map(|row| row.as_deref()).eq(values.iter().map(|value| Some(&value[..]))));
+    // A folder, and a range, that are kept are never out of date, either.
+    for (key, value) in rows.iter().step_by(5) {
+        let (tail, absent) = (1 + key.len() % 2, [&key[..key.len() - 1], &[0xfe]].concat());
+        let found = tx.get_among(key, tail, Read::Snapshot).await?;
+        assert_eq!(found.as_deref(), Some(&value[..]), "{key:?}");
+        let found = tx.get_among(&absent, tail, Read::Snapshot).await?;
+        assert!(found.is_none() || rows.iter().any(|(key, _)| *key == absent), "{absent:?}");
+    }
     for folder in [&b"account"[..], b"hot", b"task", b"log"] {
         let (begin, end, mut kept) = ([folder, b"/"].concat(), [folder, b"0"].concat(), Vec::new());
         tx.visit_kept((&begin, &end), &end, &mut |key, value| kept.push((key.to_vec(), value.to_vec())))

@@ -8,6 +8,8 @@ use futures_util::future::try_join_all;
 
 /// The most reads in flight.
 pub(crate) const IN_FLIGHT: usize = 512;
+/// As many rows of one kind that a command reads may be read again soon; more are a load or a large reply.
+pub(crate) const FEW: usize = 256;
 
 /// The values of `keys`, in order.
 pub(crate) async fn get_many<K: AsRef<[u8]>>(

@@ -1,5 +1,6 @@
 //! What was asked for lately, bounded in bytes: in two halves, of which the older is dropped when the younger is full.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -31,7 +32,10 @@ impl<K: Eq + Hash, V: Clone> Halves<K, V> {
     }
 
     /// The value under a key, which stays for that.
-    pub(crate) fn find(&mut self, key: &K) -> Option<(V, Outdated<K, V>)> {
+    pub(crate) fn find<Q: Eq + Hash + ?Sized>(&mut self, key: &Q) -> Option<(V, Outdated<K, V>)>
+    where
+        K: Borrow<Q>,
+    {
         if let Some((found, _)) = self.young.get(key) {
             return Some((found.clone(), Outdated(Half::new())));
         }

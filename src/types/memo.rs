@@ -1,6 +1,6 @@
 //! Remembers what a transaction has read from one set, for commands that ask again.
 //!
-//! Every SISMEMBER of a pipeline reads one record, one N and usually one chunk; an SADD of a known member does too, and an
+//! Every SISMEMBER of a pipeline reads one record, one N and one of a few chunks; an SADD of a known member does too, and an
 //! SRANDMEMBER reads the sums of all weights. Their transaction would read the same each time: only its own writes could
 //! change that, so what a [`Memo`] has noted holds until the next write. It was read by this transaction, serializably if the
 //! first command needed that, so no conflict is lost.
@@ -17,6 +17,7 @@ use crate::keyspace::Scope;
 use crate::keyspace::keys::{Oid, Prefix};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::OnceCell;
 
@@ -24,14 +25,16 @@ use tokio::sync::OnceCell;
 /// transaction.
 const SHORT: usize = 256 << 10;
 const MOST: usize = 1 << 20;
+/// The most chunks that are held.
+const MOST_CHUNKS: usize = 64;
 
 /// See the module. One per transaction.
 #[derive(Debug, Default)]
 pub struct Memo {
     /// The last key opened for its members.
     opened: Noted<(Prefix, Slot)>,
-    /// The last chunk read.
-    chunk: Noted<(Prefix, Oid, Row)>,
+    /// The last chunks read of one set, by their first ids.
+    chunks: Noted<(Prefix, Oid, BTreeMap<u64, Row>)>,
     /// What the last random member was drawn with.
     sampler: Noted<(Prefix, Oid, Sampler)>,
     /// Bytes of strings read for replies.
@@ -59,7 +62,15 @@ impl<T> Noted<T> {
     }
 
     fn note(&self, s: &Scope<'_>, read: T) {
-        *self.0.lock() = Some((s.tx.written(), read));
+        self.change(s, |_| read);
+    }
+
+    /// Replaces what was noted; `by` gets it unless the transaction has written since.
+    fn change(&self, s: &Scope<'_>, by: impl FnOnce(Option<T>) -> T) {
+        let written = s.tx.written();
+        let mut noted = self.0.lock();
+        let before = noted.take().filter(|(at, _)| *at == written);
+        *noted = Some((written, by(before.map(|(_, read)| read))));
     }
 }
 
@@ -87,15 +98,22 @@ impl Memo {
 
     /// Whether `id` is in the chunk that covers it, as found by [`rows::locate`].
     pub(crate) async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
-        let same = |(db, of, row): &(Prefix, Oid, Row)| {
-            ((*db, *of) == (s.db, oid) && row.covers(id)).then(|| row.contains(id))
-        };
-        if let Some(has) = self.chunk.look(s, same) {
+        let is_same = |db: &Prefix, of: &Oid| (*db, *of) == (s.db, oid);
+        let has = self.chunks.look(s, |(db, of, rows)| {
+            let (_, row) = rows.range(..=id).next_back().filter(|_| is_same(db, of))?;
+            row.covers(id).then(|| row.contains(id))
+        });
+        if let Some(has) = has {
             return has;
         }
         let row = rows::locate(s, oid, id).await?;
         let has = row.contains(id);
-        self.chunk.note(s, (s.db, oid, row));
+        self.chunks.change(s, |before| {
+            let same = before.filter(|(db, of, rows)| is_same(db, of) && rows.len() < MOST_CHUNKS);
+            let mut rows = same.map(|(_, _, rows)| rows).unwrap_or_default();
+            rows.insert(row.first, row);
+            (s.db, oid, rows)
+        });
         has
     }
 

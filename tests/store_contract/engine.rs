@@ -72,11 +72,38 @@ async fn others_run_between_the_parts_of_a_bulk() {
         let tx = h.store.begin();
         tx.get(b"first", Read::Snapshot).await.unwrap();
         turns.set(0);
-        tx.get_bulk(&keys, Read::Snapshot).await.unwrap();
+        tx.get_bulk(&keys, Read::Snapshot, true).await.unwrap();
         turns.get()
     };
     let turns = tokio::select! { biased; turns = reader => turns, () = other => 0 };
     assert!(turns >= 9, "{turns} turns beside 1280 rows");
+}
+
+/// Hazard: a load or a large reply pushes out what is read often, or a small one is never faster.
+#[tokio::test]
+async fn a_bulk_stays_in_memory_if_it_may_be_read_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = small_layers(dir.path(), 64 << 10);
+    let keys: Vec<Vec<u8>> = (0..200).map(|n| format!("{n:04}").into_bytes()).collect();
+    let tx = store.begin();
+    keys.iter().for_each(|key| tx.set_bulk(key, b"value").unwrap());
+    tx.commit().await.unwrap();
+    move_to_tables(&store, dir.path()).await;
+    let tx = store.begin();
+    let in_memory = || {
+        let mut touch = tx.touch().unwrap();
+        keys.iter().for_each(|key| touch.row(&[key]));
+        touch.finish()
+    };
+    let before = in_memory();
+    assert!(before < 10, "{before} looked like rows that are in memory");
+    for (again, known) in [(false, before), (true, keys.len())] {
+        let found = tx.get_bulk(&keys, Read::Snapshot, again).await.unwrap();
+        assert!(found.iter().all(|row| row.as_deref() == Some(b"value")));
+        assert_eq!(in_memory(), known, "{again}");
+    }
+    let found = tx.get_bulk(&keys, Read::Snapshot, false).await.unwrap();
+    assert!(found.iter().all(|row| row.as_deref() == Some(b"value")));
 }
 
 #[tokio::test]

@@ -18,6 +18,10 @@ type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 enum Op {
     Get(Vec<u8>, Read, Option<Vec<u8>>),
     Ahead(Vec<u8>, Vec<u8>, Read, Option<Vec<u8>>),
+    /// Of keys with so many last bytes of their own.
+    Among(Vec<u8>, usize, Read, Option<Vec<u8>>),
+    /// Of keys that may be read again.
+    Bulk(Vec<Vec<u8>>, bool, Read, Vec<Option<Vec<u8>>>),
     Range(Vec<u8>, Vec<u8>, RangeOptions, Read, Rows, bool),
     Kept(Vec<u8>, Vec<u8>, Read, Rows),
     Set(Vec<u8>, Vec<u8>),
@@ -40,7 +44,7 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn op(rng: &mut Rng, read: Read) -> Op {
-    match rng.below(13) {
+    match rng.below(15) {
         0..2 => Op::Get(key(rng), read, None),
         2 => Op::Ahead(key(rng), key(rng), read, None),
         3..5 => {
@@ -60,6 +64,11 @@ fn op(rng: &mut Rng, read: Read) -> Op {
             let begin = key(rng)[..1].to_vec();
             Op::Kept(begin.clone(), vec![begin[0] + 1], read, Vec::new())
         }
+        12 => Op::Among(key(rng), 1 + rng.below(2) as usize, read, None),
+        13 => {
+            let keys = (0..rng.below(5)).map(|_| key(rng)).collect();
+            Op::Bulk(keys, rng.below(2) == 0, read, Vec::new())
+        }
         _ => Op::Max(key(rng), bytes(rng)),
     }
 }
@@ -73,6 +82,13 @@ async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
             if *read == Read::Serializable {
                 tx.add_read_conflict(key, &key_after(key))?;
             }
+        }
+        Op::Among(key, tail, read, seen) => {
+            *seen = tx.get_among(key, *tail, *read).await?.map(|v| v.to_vec())
+        }
+        Op::Bulk(keys, again, read, seen) => {
+            let found = tx.get_bulk(keys, *read, *again).await?;
+            *seen = found.into_iter().map(|row| row.map(|v| v.to_vec())).collect();
         }
         Op::Range(begin, end, options, read, seen, more) => {
             let found: Pairs = tx.get_range(begin, end, *options, *read).await?;
@@ -100,8 +116,12 @@ async fn run(tx: &Tx, op: &mut Op) -> StoreResult<()> {
 /// Runs the operation on the model, which must give the same result.
 fn replay(model: &mut Model, op: &Op, check: bool) {
     match op {
-        Op::Get(key, _, seen) | Op::Ahead(key, _, _, seen) if check => {
+        Op::Get(key, _, seen) | Op::Ahead(key, _, _, seen) | Op::Among(key, _, _, seen) if check => {
             assert_eq!(model.get(key), seen.as_ref(), "{op:?}")
+        }
+        Op::Bulk(keys, _, _, seen) if check => {
+            let expected: Vec<_> = keys.iter().map(|key| model.get(key).cloned()).collect();
+            assert_eq!(seen, &expected, "{op:?}");
         }
         Op::Range(begin, end, options, _, seen, more) if check => {
             let (expected, expected_more) = model_range(model, begin, end, *options);
@@ -115,7 +135,7 @@ fn replay(model: &mut Model, op: &Op, check: bool) {
         Op::ClearRange(begin, end) => model.retain(|k, _| !(begin <= k && k < end)),
         Op::Add(key, delta) => atomic(model, key, delta, add),
         Op::Max(key, operand) => atomic(model, key, operand, u128::max),
-        Op::Get(..) | Op::Ahead(..) | Op::Range(..) | Op::Kept(..) => {}
+        Op::Get(..) | Op::Ahead(..) | Op::Among(..) | Op::Bulk(..) | Op::Range(..) | Op::Kept(..) => {}
     }
 }
 
@@ -226,6 +246,8 @@ fn check_history(mut history: Vec<Done>, found: &Model, seed: u64) {
                 op,
                 Op::Get(_, Read::Serializable, _)
                     | Op::Ahead(_, _, Read::Serializable, _)
+                    | Op::Among(_, _, Read::Serializable, _)
+                    | Op::Bulk(_, _, Read::Serializable, _)
                     | Op::Kept(_, _, Read::Serializable, _)
                     | Op::Range(_, _, _, Read::Serializable, ..)
             );

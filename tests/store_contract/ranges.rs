@@ -150,7 +150,7 @@ async fn thousands_of_rows_in_one_transaction(h: &Harness) {
     let some = |all: &[Option<String>]| all.iter().step_by(STEP).cloned().collect::<Vec<_>>();
     let looked_at: Vec<_> = names.iter().step_by(STEP).cloned().collect();
     let seen = async |tx: &Tx| -> Vec<Option<String>> {
-        let rows = tx.get_bulk(&looked_at, Read::Snapshot).await.unwrap();
+        let rows = tx.get_bulk(&looked_at, Read::Snapshot, true).await.unwrap();
         rows.into_iter().map(|row| row.map(text)).collect()
     };
     let tx = h.begin();

@@ -85,13 +85,13 @@ async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
     tx.clear_range(b"020", b"030").unwrap();
     tx.clear_bulk(b"041").unwrap();
     for read in [Read::Snapshot, Read::Serializable] {
-        let found = tx.get_bulk(&keys, read).await.unwrap();
+        let found = tx.get_bulk(&keys, read, true).await.unwrap();
         assert_eq!(found.len(), keys.len());
         for (key, value) in keys.iter().zip(found) {
             assert_eq!(tx.get(key, read).await.unwrap(), value, "{}", key.escape_ascii());
         }
         let of = |key: &str| keys.iter().position(|k| k == key.as_bytes()).unwrap();
-        let found = tx.get_bulk(&keys, read).await.unwrap();
+        let found = tx.get_bulk(&keys, read, true).await.unwrap();
         let found = ["001", "002", "003", "004", "011", "021", "041", "031", "032", "005"]
             .map(|key| found[of(key)].as_deref());
         let [one, two] = [Some(&b"one"[..]), Some(&b"two"[..])];
@@ -101,8 +101,8 @@ async fn a_bulk_is_read_and_written_as_its_rows(h: &Harness) {
     let tx = h.begin();
     assert_eq!(tx.get(b"041", Read::Snapshot).await.unwrap(), None);
     assert_eq!(tx.get(b"031", Read::Snapshot).await.unwrap().as_deref(), Some(&b"one"[..]));
-    assert_eq!(old.get_bulk(&keys, Read::Snapshot).await.unwrap(), vec![None; 600]);
-    assert_eq!(tx.get_bulk(&[], Read::Snapshot).await.unwrap(), []);
+    assert_eq!(old.get_bulk(&keys, Read::Snapshot, true).await.unwrap(), vec![None; 600]);
+    assert_eq!(tx.get_bulk(&[], Read::Snapshot, true).await.unwrap(), []);
 }
 
 async fn a_bulk_conflicts_as_its_rows(h: &Harness) {
@@ -114,7 +114,7 @@ async fn a_bulk_conflicts_as_its_rows(h: &Harness) {
         (Read::Serializable, "299", true, true),
     ] {
         let tx = h.begin();
-        tx.get_bulk(&keys, read).await.unwrap();
+        tx.get_bulk(&keys, read, true).await.unwrap();
         tx.set(b"x", b"").unwrap();
         let other = h.begin();
         if clears { other.clear_bulk(written.as_bytes()) } else { other.set_bulk(written.as_bytes(), b"") }

@@ -24,7 +24,7 @@ use super::members;
 use crate::env::{Env, Rng};
 use crate::error::{ReplyError, Result, StoreError};
 use crate::keyspace::keys::{MAX_INLINE_MEMBER, root};
-use crate::keyspace::reads::get_many;
+use crate::keyspace::reads::{FEW, get_many};
 use crate::store::{MAX_TRANSACTION, Read, Store, Tx};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -34,8 +34,8 @@ use tokio::sync::{Mutex, MutexGuard};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 const STRIPES: usize = 4;
-/// A call with at least this many members is treated as a load, whose members are not expected to be read one
-/// by one soon.
+/// A call with at least this many members looks them up together, and is treated as a load, whose new members are not expected to be
+/// read one by one soon.
 const BULK: usize = 32;
 
 /// An id, and whether this call made it: then no set can hold it yet.
@@ -228,7 +228,7 @@ impl Interner {
         let rows = if keys.len() < BULK || tx.prefers_prefetch() {
             get_many(tx, &keys, Read::Serializable).await?
         } else {
-            tx.get_bulk(&keys, Read::Serializable).await?
+            tx.get_bulk(&keys, Read::Serializable, keys.len() <= FEW).await?
         };
         let mut found = words.iter().zip(rows);
         for id in ids.iter_mut().filter(|id| id.is_none()) {
@@ -263,7 +263,7 @@ async fn pick(tx: &Tx, member: &Bytes, row: &Bytes) -> Result<Option<u64>> {
         return Ok(ids_of_row(row).next());
     }
     for id in ids_of_row(row) {
-        if members::read(tx, &[id]).await?.first() == Some(&Some(member.clone())) {
+        if members::read(tx, &[id], true).await?.first() == Some(&Some(member.clone())) {
             return Ok(Some(id));
         }
     }

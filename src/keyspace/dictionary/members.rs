@@ -27,7 +27,7 @@ const GROUP_BYTES: usize = 8 << 10;
 const LENGTHS: usize = 2 * GROUP as usize;
 /// The length of a member that was removed.
 const REMOVED: u16 = u16::MAX;
-/// A read of this many members or more is not expected to be repeated soon.
+/// This many members or more are looked up together.
 const MANY: usize = 16;
 /// The bytes of rows that one range read asks for.
 const PAGE: usize = 1 << 18;
@@ -150,8 +150,8 @@ pub fn found(id: u64, group: Option<Bytes>, own: Option<Bytes>) -> Option<Bytes>
     }
 }
 
-/// The members of `ids`; None for ids that were never interned. Snapshot.
-pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
+/// The members of `ids`; None for ids that were never interned. `again`: see [`Tx::get_bulk`]. Snapshot.
+pub(super) async fn read(tx: &Tx, ids: &[u64], again: bool) -> StoreResult<Vec<Option<Bytes>>> {
     if tx.prefers_prefetch() {
         let groups: Vec<[u8; 10]> = ids.iter().map(|id| root::members(group(*id))).collect();
         let own: Vec<[u8; 9]> = ids.iter().map(|id| root::member(*id)).collect();
@@ -161,7 +161,7 @@ pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>
         return Ok(rows.map(|(id, (group, own))| found(*id, group, own)).collect());
     }
     if ids.len() >= MANY {
-        return read_together(tx, ids).await;
+        return read_together(tx, ids, again).await;
     }
     let mut out = Vec::with_capacity(ids.len());
     for id in ids {
@@ -173,13 +173,12 @@ pub(super) async fn read(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>
     Ok(out)
 }
 
-/// Like [`read`], with bulk reads, which are not cached outside the store's blocks. Neighbours that share a
-/// row read it once.
-async fn read_together(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> {
+/// Like [`read`], with bulk reads. Neighbours that share a row read it once.
+async fn read_together(tx: &Tx, ids: &[u64], again: bool) -> StoreResult<Vec<Option<Bytes>>> {
     let shared: Vec<&[u64]> = ids.chunk_by(|a, b| group(*a) == group(*b)).collect();
     let keys: Vec<Vec<u8>> =
         shared.iter().filter_map(|ids| Some(root::members(group(*ids.first()?)).to_vec())).collect();
-    let rows = tx.get_bulk(&keys, Read::Snapshot).await?;
+    let rows = tx.get_bulk(&keys, Read::Snapshot, again).await?;
     let mut out = Vec::with_capacity(ids.len());
     let mut alone = Vec::new();
     for (ids, row) in shared.into_iter().zip(rows) {
@@ -194,7 +193,7 @@ async fn read_together(tx: &Tx, ids: &[u64]) -> StoreResult<Vec<Option<Bytes>>> 
         }
     }
     let keys: Vec<Vec<u8>> = alone.iter().map(|(_, id)| root::member(*id).to_vec()).collect();
-    for ((at, _), row) in alone.into_iter().zip(tx.get_bulk(&keys, Read::Snapshot).await?) {
+    for ((at, _), row) in alone.into_iter().zip(tx.get_bulk(&keys, Read::Snapshot, again).await?) {
         if let Some(place) = out.get_mut(at) {
             *place = row;
         }

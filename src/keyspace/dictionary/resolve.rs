@@ -9,6 +9,7 @@ use super::members::{self, entries, group};
 use crate::error::{Result, StoreError};
 use crate::keyspace::keys::root;
 use crate::keyspace::packed::Packed;
+use crate::keyspace::reads::FEW;
 use crate::store::{RangeOptions, Tx, key_after};
 use bytes::Bytes;
 use futures_util::future::try_join_all;
@@ -63,15 +64,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Appends the members of this run to `out`; a range read stops once they reach `bytes`.
-    async fn read(self, tx: &Tx, bytes: usize, out: &mut Packed) -> Result<()> {
+    /// Appends the members of this run to `out`; a range read stops once they reach `bytes`. `again`: see [`Tx::get_bulk`].
+    async fn read(self, tx: &Tx, again: bool, bytes: usize, out: &mut Packed) -> Result<()> {
         match self {
             Run::Integers(ids) => {
                 ids.iter().filter_map(|id| integer_text(*id)).for_each(|text| out.push(&text));
                 Ok(())
             }
             Run::Near(ids) => read_range(tx, ids, bytes, out).await,
-            Run::Far(ids) => read_points(tx, ids, out).await,
+            Run::Far(ids) => read_points(tx, ids, again, out).await,
         }
     }
 }
@@ -105,14 +106,14 @@ impl Interner {
 /// more than make up `bytes`.
 pub async fn resolve_some(tx: &Tx, ids: &[u64], bytes: usize, out: &mut Packed) -> Result<()> {
     let at_once = if tx.prefers_prefetch() { AT_ONCE } else { 1 };
-    let mut rest = ids;
+    let (again, mut rest) = (ids.len() <= FEW, ids);
     while !rest.is_empty() && out.size() < bytes {
         let (group, after) = runs(rest, at_once);
         rest = after;
         let left = bytes - out.size();
         match group[..] {
-            [run] => run.read(tx, left, out).await?,
-            _ => side_by_side(tx, &group, left, out).await?,
+            [run] => run.read(tx, again, left, out).await?,
+            _ => side_by_side(tx, &group, again, left, out).await?,
         }
         if out.len() + rest.len() < ids.len() {
             break;
@@ -133,10 +134,10 @@ fn runs(mut ids: &[u64], n: usize) -> (Vec<Run<'_>>, &[u64]) {
 }
 
 /// Reads runs concurrently; stops after the first that was not read to its end.
-async fn side_by_side(tx: &Tx, runs: &[Run<'_>], bytes: usize, out: &mut Packed) -> Result<()> {
+async fn side_by_side(tx: &Tx, runs: &[Run<'_>], again: bool, bytes: usize, out: &mut Packed) -> Result<()> {
     let each = runs.iter().map(|run| async move {
         let mut members = Packed::default();
-        run.read(tx, bytes, &mut members).await.map(|()| members)
+        run.read(tx, again, bytes, &mut members).await.map(|()| members)
     });
     for (run, members) in runs.iter().zip(try_join_all(each).await?) {
         let whole = members.len() == run.ids().len();
@@ -148,8 +149,8 @@ async fn side_by_side(tx: &Tx, runs: &[Run<'_>], bytes: usize, out: &mut Packed)
     Ok(())
 }
 
-async fn read_points(tx: &Tx, ids: &[u64], out: &mut Packed) -> Result<()> {
-    for (id, member) in ids.iter().zip(members::read(tx, ids).await?) {
+async fn read_points(tx: &Tx, ids: &[u64], again: bool, out: &mut Packed) -> Result<()> {
+    for (id, member) in ids.iter().zip(members::read(tx, ids, again).await?) {
         out.push(&member.ok_or_else(|| unknown(*id))?);
     }
     Ok(())

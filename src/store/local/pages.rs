@@ -3,6 +3,9 @@
 //! They belong to one snapshot of RocksDB ([`super::snapshot::Layers`]), and go with it. So they are never out of
 //! date: what was committed since is in recent layers, which are merged over a page as over RocksDB (`merged.rs`).
 //!
+//! A folder, all rows whose keys begin alike, is kept for those who look for single rows in it: mostly for rows that do not exist.
+//! The value cache would have to hold each of these.
+//!
 //! A range is kept from the second time that it is asked for. Ranges that are not asked for any more make room for others.
 
 use super::directory::read_error;
@@ -12,11 +15,14 @@ use crate::store::halves::Halves;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use rocksdb::{DBRawIterator, ErrorKind, ReadOptions};
+use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Bytes of each of the two halves: what was asked for lately, and what was asked for before that.
 const HALF: usize = 8 << 20;
+/// The same for folders.
+const HALF_FOLDERS: usize = 4 << 20;
 /// The most bytes of a page. For more, reading takes much longer than the search for the first row, which a page saves.
 const MAX_PAGE: usize = 32 << 10;
 /// The most removed rows between two rows of a page.
@@ -80,6 +86,11 @@ impl Page {
         let begin = at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |(_, end)| *end);
         let part = |from: u32, to: u32| self.bytes.get(from as usize..to as usize);
         Some((part(begin, key)?, part(key, value)?))
+    }
+
+    /// The value under a key.
+    pub(super) fn value(&self, key: &[u8]) -> Option<&[u8]> {
+        self.row(self.before(key)).filter(|(at, _)| *at == key).map(|(_, value)| value)
     }
 
     /// The number of rows with keys before this one.
@@ -169,11 +180,15 @@ type Kept = Option<Arc<Page>>;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Pages(Mutex<Halves<Range, Kept>>);
+pub(super) struct Pages {
+    ranges: Mutex<Halves<Range, Kept>>,
+    /// By what their keys begin with.
+    folders: Mutex<Halves<Box<[u8]>, Kept>>,
+}
 
 impl Default for Pages {
     fn default() -> Self {
-        Pages(Mutex::new(Halves::new(HALF)))
+        Pages { ranges: Mutex::new(Halves::new(HALF)), folders: Mutex::new(Halves::new(HALF_FOLDERS)) }
     }
 }
 
@@ -187,23 +202,45 @@ pub(super) enum Known {
 
 impl Pages {
     pub(super) fn find(&self, range: &Range) -> Known {
-        let mut halves = self.0.lock();
-        if let Some((found, outdated)) = halves.find(range) {
-            drop(halves);
-            drop(outdated);
-            return Known::Kept(found);
-        }
-        if halves.was_asked(range.hash) { Known::Wanted } else { Known::Unknown }
+        find(&self.ranges, range, range.hash)
     }
 
     pub(super) fn keep(&self, range: Range, page: Option<Page>) -> Kept {
-        let page = page.map(Arc::new);
-        let held = page.as_ref().map_or(0, |page| page.held());
-        let bytes = range.begin.len() + range.end.len() + OVERHEAD + held;
-        let outdated = self.0.lock().keep(range, page.clone(), bytes);
-        drop(outdated);
-        page
+        let bytes = range.begin.len() + range.end.len();
+        keep(&self.ranges, range, bytes, page)
     }
+
+    /// As [`Pages::find`], of the rows whose keys begin with `prefix`.
+    pub(super) fn find_folder(&self, prefix: &[u8]) -> Known {
+        find(&self.folders, prefix, layout::hash(prefix))
+    }
+
+    pub(super) fn keep_folder(&self, prefix: &[u8], page: Option<Page>) -> Kept {
+        keep(&self.folders, prefix.into(), prefix.len(), page)
+    }
+}
+
+fn find<K, Q>(halves: &Mutex<Halves<K, Kept>>, key: &Q, hash: u64) -> Known
+where
+    K: Eq + Hash + Borrow<Q>,
+    Q: Eq + Hash + ?Sized,
+{
+    let mut halves = halves.lock();
+    if let Some((found, outdated)) = halves.find(key) {
+        drop(halves);
+        drop(outdated);
+        return Known::Kept(found);
+    }
+    if halves.was_asked(hash) { Known::Wanted } else { Known::Unknown }
+}
+
+/// `bytes`: of the key.
+fn keep<K: Eq + Hash>(halves: &Mutex<Halves<K, Kept>>, key: K, bytes: usize, page: Option<Page>) -> Kept {
+    let page = page.map(Arc::new);
+    let held = page.as_ref().map_or(0, |page| page.held());
+    let outdated = halves.lock().keep(key, page.clone(), bytes + OVERHEAD + held);
+    drop(outdated);
+    page
 }
 
 #[cfg(test)]
@@ -238,6 +275,9 @@ mod tests {
             assert_eq!(at(&cursor), behind, "{key}");
             cursor.seek_for_prev(key.as_bytes());
             assert_eq!(at(&cursor), before, "{key}");
+            let value = cursor.page.value(key.as_bytes());
+            assert_eq!(value.is_some(), behind == before, "{key}");
+            assert!(value.is_none_or(|value| value == format!("of {key}").as_bytes()));
         }
         cursor.seek_to_first();
         let mut seen = Vec::new();
@@ -270,7 +310,7 @@ mod tests {
             long.push(&[0; MAX_PAGE], b"");
             pages.keep(range(n), Some(long));
             assert!(matches!(pages.find(&range(0)), Known::Kept(Some(_))));
-            let halves = pages.0.lock();
+            let halves = pages.ranges.lock();
             assert!(halves.len() <= 2 * fit as usize + 1);
         }
         assert!(matches!(pages.find(&range(1)), Known::Unknown));
@@ -295,6 +335,6 @@ mod tests {
         let (pages, range) = (Pages::default(), Range::new(&b"a"[..].into(), &b"b"[..].into()));
         (0..2).for_each(|_| assert_eq!(pages.keep(range.clone(), None), None));
         assert!(matches!(pages.find(&range), Known::Kept(None)));
-        assert_eq!(pages.0.lock().young_bytes(), OVERHEAD + 2, "once");
+        assert_eq!(pages.ranges.lock().young_bytes(), OVERHEAD + 2, "once");
     }
 }

@@ -11,7 +11,7 @@ use super::merged::{Part, Rows, Under};
 use super::pages::{self, Cursor, Known, Page, Pages};
 use super::recent::Layer;
 use crate::error::{StoreError, StoreResult};
-use crate::store::Version;
+use crate::store::{Version, prefix_end};
 use bytes::Bytes;
 use rocksdb::{DBRawIterator, ReadOptions, Snapshot};
 use std::sync::Arc;
@@ -148,6 +148,23 @@ impl SnapshotView {
             let base = Under::Page(Cursor::new(page));
             Rows::open(base, &self.layers.recent, part, self.engine().gaps(), usize::MAX)
         }))
+    }
+
+    /// The value under a stored key that no recent commit wrote, from a page in memory of the rows whose keys begin as the key
+    /// does without its last `tail` bytes. None: they are not kept.
+    pub(super) fn kept_row(&self, stored: &[u8], tail: usize) -> Option<Option<Bytes>> {
+        let prefix = stored.get(..stored.len().checked_sub(tail)?)?;
+        let kept = match self.layers.pages.find_folder(prefix) {
+            Known::Kept(kept) => kept,
+            Known::Wanted => {
+                let part = Part::new(prefix, &prefix_end(prefix), self.version, false);
+                // Whoever needs a row that cannot be read fails when it looks for that.
+                let page = Page::read(self.base_rows(Page::options(), &part)).unwrap_or_default();
+                self.layers.pages.keep_folder(prefix, page)
+            }
+            Known::Unknown => None,
+        };
+        Some(kept?.value(stored).map(Bytes::copy_from_slice))
     }
 
     /// Passes the rows in `begin..end` to `one`, until it returns false.

@@ -14,7 +14,9 @@ use super::{Core, scan};
 use crate::error::{StoreError, StoreResult};
 use crate::store::held::Held;
 use crate::store::writes::{AtomicKind, Effect, Own, Stamped, Writes, apply_all};
-use crate::store::{MAX_AGE, MAX_TRANSACTION, Pairs, RangeOptions, Read, Version, Watch, key_after};
+use crate::store::{
+    AT_ONCE, MAX_AGE, MAX_TRANSACTION, Near, Pairs, RangeOptions, Read, Version, Watch, key_after,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -88,25 +90,29 @@ impl LocalTx {
         LocalTx { begun, late, started: self.started, ..LocalTx::new(core) }
     }
 
-    pub(in crate::store) async fn get(&self, key: &[u8], read: Read) -> StoreResult<Option<Bytes>> {
+    pub(in crate::store) async fn get(
+        &self,
+        key: &[u8],
+        read: Read,
+        near: Near<'_>,
+    ) -> StoreResult<Option<Bytes>> {
         // What the reads at once have not consumed.
         for _ in 1..LOOKED {
             tokio::task::coop::consume_budget().await;
         }
         let view = self.view().await?;
-        with_stored(key, |key| self.get_stored(view, key, read, None))
+        with_stored(key, |key| self.get_stored(view, key, read, near))
     }
 
     /// The value under `key`, or None if the caller has to wait: until the store is online, or, once in
     /// [`LOOKED`] reads, because other tasks may be due. Checks the age only that often, too, because the
     /// clock costs a tenth of such a read. A commit checks it again; until then an old snapshot is as good as
     /// a young one.
-    /// `ahead`: as for [`crate::store::Tx::get_ahead`].
     pub(in crate::store) fn get_at_once(
         &self,
         key: &[u8],
         read: Read,
-        ahead: Option<&[u8]>,
+        near: Near<'_>,
     ) -> Option<StoreResult<Option<Bytes>>> {
         let reads = self.reads.load(Ordering::Relaxed).wrapping_add(1);
         self.reads.store(reads, Ordering::Relaxed);
@@ -117,7 +123,7 @@ impl LocalTx {
             return Some(Err(e));
         }
         let at_once = !reads.is_multiple_of(LOOKED);
-        at_once.then(|| with_stored(key, |key| self.get_stored(view, key, read, ahead)))
+        at_once.then(|| with_stored(key, |key| self.get_stored(view, key, read, near)))
     }
 
     fn get_stored(
@@ -125,7 +131,7 @@ impl LocalTx {
         view: &SnapshotView,
         key: &[u8],
         read: Read,
-        ahead: Option<&[u8]>,
+        near: Near<'_>,
     ) -> StoreResult<Option<Bytes>> {
         let hash = layout::hash(key);
         let serializable = read == Read::Serializable;
@@ -133,12 +139,12 @@ impl LocalTx {
             if serializable {
                 self.state.lock().reads.point(hash, key);
             }
-            return self.find(view, hash, key, ahead);
+            return self.find(view, hash, key, near);
         }
         match self.own(hash, key, serializable) {
             Own::Known(value) => Ok(value),
-            Own::Unknown => self.find(view, hash, key, ahead),
-            Own::Atomic(ops) => Ok(apply_all(self.find(view, hash, key, None)?, &ops)),
+            Own::Unknown => self.find(view, hash, key, near),
+            Own::Atomic(ops) => Ok(apply_all(self.find(view, hash, key, Near::Nothing)?, &ops)),
         }
     }
 
@@ -158,12 +164,21 @@ impl LocalTx {
         &self,
         keys: &[Vec<u8>],
         read: Read,
+        again: bool,
     ) -> StoreResult<Vec<Option<Bytes>>> {
         let mut found = Vec::with_capacity(keys.len());
         for some in keys.chunks(BULK) {
             let view = self.view().await?;
-            let some: Vec<Bytes> = some.iter().map(|key| stored(key)).collect();
-            self.find_bulk(view, &some, read, &mut found)?;
+            let open = self.find_bulk(view, some, read, &mut found)?;
+            let rows = view.get_bulk(open.iter().map(|(_, _, key)| key))?;
+            for ((n, hash, key), row) in open.iter().zip(rows) {
+                if again && row.is_some() {
+                    self.core.values.read(*hash, key, self.read().version, row.as_ref());
+                }
+                if let Some(place) = found.get_mut(*n) {
+                    *place = row;
+                }
+            }
             if some.len() >= LONG_BULK {
                 tokio::task::yield_now().await;
             }
@@ -171,47 +186,46 @@ impl LocalTx {
         Ok(found)
     }
 
+    /// Appends what memory knows of the values. Returns the places, hashes and stored keys of those that the engine has to be asked for.
     fn find_bulk(
         &self,
         view: &SnapshotView,
-        keys: &[Bytes],
+        keys: &[Vec<u8>],
         read: Read,
         found: &mut Vec<Option<Bytes>>,
-    ) -> StoreResult<()> {
-        let (first, mut open) = (found.len(), Vec::new());
-        for (n, key) in keys.iter().enumerate() {
-            let hash = layout::hash(key);
-            let known = match self.own(hash, key, read == Read::Serializable) {
-                Own::Known(value) => Some(value),
-                Own::Unknown => self.known(view, hash, key),
-                Own::Atomic(ops) => Some(apply_all(self.find(view, hash, key, None)?, &ops)),
-            };
-            if known.is_none() {
-                open.push((first + n, key));
-            }
-            found.push(known.flatten());
-        }
-        let rows = view.get_bulk(open.iter().map(|(_, key)| *key))?;
-        for ((n, _), row) in open.iter().zip(rows) {
-            if let Some(place) = found.get_mut(*n) {
-                *place = row;
+    ) -> StoreResult<Vec<(usize, u64, Bytes)>> {
+        let mut open = Vec::new();
+        for keys in keys.chunks(AT_ONCE) {
+            let keys: Vec<Bytes> = keys.iter().map(|key| stored(key)).collect();
+            let hashes: Vec<u64> = keys.iter().map(|key| layout::hash(key)).collect();
+            self.touch(&hashes);
+            for (key, hash) in keys.into_iter().zip(hashes) {
+                let known = match self.own(hash, &key, read == Read::Serializable) {
+                    Own::Known(value) => Some(value),
+                    Own::Unknown => self.known(view, hash, &key),
+                    Own::Atomic(ops) => Some(apply_all(self.find(view, hash, &key, Near::Nothing)?, &ops)),
+                };
+                if known.is_none() {
+                    open.push((found.len(), hash, key));
+                }
+                found.push(known.flatten());
             }
         }
-        Ok(())
+        Ok(open)
     }
 
     /// The value in the snapshot.
-    fn find(
-        &self,
-        view: &SnapshotView,
-        hash: u64,
-        key: &[u8],
-        ahead: Option<&[u8]>,
-    ) -> StoreResult<Option<Bytes>> {
+    fn find(&self, view: &SnapshotView, hash: u64, key: &[u8], near: Near<'_>) -> StoreResult<Option<Bytes>> {
+        if let Near::Among(tail) = near
+            && let Some(known) = view.recent(hash, key).or_else(|| view.kept_row(key, tail))
+        {
+            return Ok(known);
+        }
         if let Some(known) = self.known(view, hash, key) {
             return Ok(known);
         }
-        if let Some(end) = ahead.filter(|_| self.core.values.is_on())
+        if let Near::Ahead(end) = near
+            && self.core.values.is_on()
             && let Some(found) = self.read_ahead(view, key, &stored(end))
         {
             return Ok(Some(found));

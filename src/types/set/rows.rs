@@ -36,6 +36,7 @@ use crate::keyspace::keys::{Oid, Prefix};
 use crate::keyspace::reads::get_many;
 use crate::store::{RangeOptions, Read, Rest, key_after};
 use crate::types::object::Count;
+use bytes::Bytes;
 use roaring::RoaringTreemap;
 use std::collections::BTreeMap;
 
@@ -45,6 +46,8 @@ pub const SLACK: u64 = 512;
 pub const BUCKETS: u8 = 4;
 /// Bytes requested by one range read.
 pub const PAGE: usize = 1 << 18;
+/// Bytes in which the keys of deltas under one container differ.
+const CONTAINER_TAIL: usize = 2;
 
 /// From this many deltas on, a window costs more for its deltas than for its chunks.
 const MANY: usize = 512;
@@ -87,6 +90,11 @@ async fn search(s: &Scope<'_>, oid: Oid, id: u64) -> Result<Row> {
     if row.covers(id) { Ok(row) } else { Err(no_chunk(oid).into()) }
 }
 
+/// The delta of one id.
+pub(crate) async fn delta(s: &Scope<'_>, oid: Oid, id: u64, read: Read) -> Result<Option<Bytes>> {
+    Ok(s.tx.get_among(&s.db.delta(oid, id), CONTAINER_TAIL, read).await?)
+}
+
 /// The deltas of the ids in `lo..hi` (None: to the end). Snapshot read.
 pub async fn deltas(s: &Scope<'_>, oid: Oid, lo: u64, hi: Option<u64>) -> Result<BTreeMap<u64, bool>> {
     let end = hi.map_or_else(|| s.db.set_rows_end(oid, 1), |hi| s.db.delta(oid, hi));
@@ -110,8 +118,7 @@ pub(crate) async fn first_deltas(
     let end = hi.map_or_else(|| s.db.set_rows_end(oid, 1), |hi| s.db.delta(oid, hi));
     let opts = RangeOptions { limit: most, bytes: PAGE, ..RangeOptions::default() };
     let page = s.tx.get_range(&s.db.delta(oid, lo), &end, opts, Read::Snapshot).await?;
-    let delta =
-        |(key, value): &(bytes::Bytes, bytes::Bytes)| Ok((id_of(key)?, value[..] == *delta_value(true)));
+    let delta = |(key, value): &(Bytes, Bytes)| Ok((id_of(key)?, value[..] == *delta_value(true)));
     let found: BTreeMap<u64, bool> = page.pairs.iter().map(delta).collect::<Result<_>>()?;
     let rest = found.keys().next_back().filter(|_| page.more).and_then(|last| last.checked_add(1));
     Ok((found, rest))
