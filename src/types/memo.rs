@@ -98,18 +98,22 @@ impl Memo {
 
     /// Whether `id` is in the chunk that covers it, as found by [`rows::locate`].
     pub(crate) async fn chunk_has(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
-        let is_same = |db: &Prefix, of: &Oid| (*db, *of) == (s.db, oid);
         let has = self.chunks.look(s, |(db, of, rows)| {
-            let (_, row) = rows.range(..=id).next_back().filter(|_| is_same(db, of))?;
+            let (_, row) = rows.range(..=id).next_back().filter(|_| (*db, *of) == (s.db, oid))?;
             row.covers(id).then(|| row.contains(id))
         });
-        if let Some(has) = has {
-            return has;
+        match has {
+            Some(has) => has,
+            None => Box::pin(self.read_chunk(s, oid, id)).await,
         }
+    }
+
+    /// As [`Memo::chunk_has`], of a chunk that is not held yet.
+    async fn read_chunk(&self, s: &Scope<'_>, oid: Oid, id: u64) -> Result<bool> {
         let row = rows::locate(s, oid, id).await?;
         let has = row.contains(id);
         self.chunks.change(s, |before| {
-            let same = before.filter(|(db, of, rows)| is_same(db, of) && rows.len() < MOST_CHUNKS);
+            let same = before.filter(|(db, of, rows)| (*db, *of) == (s.db, oid) && rows.len() < MOST_CHUNKS);
             let mut rows = same.map(|(_, _, rows)| rows).unwrap_or_default();
             rows.insert(row.first, row);
             (s.db, oid, rows)

@@ -24,7 +24,9 @@ const HALF: usize = 8 << 20;
 /// The same for folders.
 const HALF_FOLDERS: usize = 4 << 20;
 /// The most bytes of a page. For more, reading takes much longer than the search for the first row, which a page saves.
-const MAX_PAGE: usize = 32 << 10;
+pub(super) const MAX_PAGE: usize = 32 << 10;
+/// The same for a folder, which is read for the sake of one row.
+pub(super) const MAX_FOLDER: usize = 4 << 10;
 /// The most removed rows between two rows of a page.
 const MOST_REMOVED: u64 = 64;
 /// Approximate bytes of a page besides its rows.
@@ -46,13 +48,13 @@ impl Page {
         options
     }
 
-    /// All rows that an iterator finds with [`Page::options`]. None: they are too many to keep.
-    pub(super) fn read(mut rows: DBRawIterator<'_>) -> StoreResult<Option<Self>> {
+    /// All rows that an iterator finds with [`Page::options`]. None: they are more than `most` bytes, too many to keep.
+    pub(super) fn read(mut rows: DBRawIterator<'_>, most: usize) -> StoreResult<Option<Self>> {
         let mut page = Page::default();
         rows.seek_to_first();
         while let Some((key, value)) = rows.item() {
             page.push(key, value);
-            if page.held() > MAX_PAGE {
+            if page.held() > most {
                 return Ok(None);
             }
             rows.next();
@@ -321,7 +323,7 @@ mod tests {
     fn what_hides_among_removed_rows_is_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let db = DB::open_default(dir.path()).unwrap();
-        let read = || Page::read(db.raw_iterator_opt(Page::options())).unwrap();
+        let read = || Page::read(db.raw_iterator_opt(Page::options()), MAX_PAGE).unwrap();
         (0..100).for_each(|n: u8| db.put([n], b"x").unwrap());
         assert_eq!(read().unwrap().ends.len(), 100);
         for (removed, rows) in [(20, Some(80)), (90, None)] {

@@ -24,7 +24,7 @@ use super::steps::Steps;
 use crate::store::effects::Identity;
 use crate::store::{AT_ONCE, Version};
 use bytes::Bytes;
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::hint::black_box;
@@ -298,11 +298,21 @@ impl Layer {
     /// The rows, once their order has all of them.
     fn in_order(&self) -> RwLockReadGuard<'_, Rows> {
         let rows = self.rows.read();
-        if rows.ordered == rows.rows.len() {
+        if rows.is_in_order() {
             return rows;
         }
         drop(rows);
-        let mut rows = self.rows.write();
+        self.put_in_order()
+    }
+
+    /// As [`Layer::in_order`], for one who has seen that rows are missing. Somebody may have entered them since: whoever only
+    /// waits to write keeps all readers out, and while a layer is drained that is for long.
+    fn put_in_order(&self) -> RwLockReadGuard<'_, Rows> {
+        let rows = self.rows.upgradable_read();
+        if rows.is_in_order() {
+            return RwLockUpgradableReadGuard::downgrade(rows);
+        }
+        let mut rows = RwLockUpgradableReadGuard::upgrade(rows);
         rows.put_in_order();
         RwLockWriteGuard::downgrade(rows)
     }
@@ -394,6 +404,10 @@ impl Rows {
         } else {
             Change { key, hash, version: cleared, value: None, kept: false }
         }
+    }
+
+    fn is_in_order(&self) -> bool {
+        self.ordered == self.rows.len()
     }
 
     fn put_in_order(&mut self) {

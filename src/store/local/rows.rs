@@ -60,10 +60,19 @@ pub(super) struct Rows {
     /// Where the next row goes, and where the oldest is. Modulo the ring's length, they are places in it.
     head: u64,
     tail: u64,
-    long: Vec<Option<Bytes>>,
+    long: Vec<Option<Long>>,
+    /// The long value that is looked at next when one has to go.
+    hand: usize,
     unused: Vec<u32>,
     long_bytes: usize,
     most_long_bytes: usize,
+}
+
+/// A long value.
+struct Long {
+    value: Bytes,
+    /// The place of its row.
+    at: usize,
 }
 
 /// A row that was found.
@@ -174,6 +183,7 @@ impl Rows {
             head: 0,
             tail: 0,
             long: Vec::new(),
+            hand: 0,
             unused: Vec::new(),
             long_bytes: 0,
             most_long_bytes: bytes / 4,
@@ -225,12 +235,14 @@ impl Rows {
 
     /// The value of a row that was just found. The row stays for longer.
     pub(super) fn value(&mut self, found: Found) -> Option<Bytes> {
-        self.set_version(found.at, found.version | USED);
         let header = self.header(found.at)?;
+        if !header.is_used {
+            self.set_version(found.at, found.version | USED);
+        }
         let inline = self.part(found.at, header.behind_key(), header.inline())?;
         match header.value {
             ABSENT | GONE => None,
-            LONG => self.long.get(number(inline)?)?.clone(),
+            LONG => self.long.get(number(inline)?)?.as_ref().map(|long| long.value.clone()),
             _ => Some(Bytes::copy_from_slice(inline)),
         }
     }
@@ -359,9 +371,9 @@ impl Rows {
         let Some(header) = self.header(at).filter(|header| header.value == LONG) else { return };
         let number = self.part(at, header.behind_key(), NUMBER).and_then(number);
         if let Some(number) = number
-            && let Some(value) = self.long.get_mut(number).and_then(Option::take)
+            && let Some(long) = self.long.get_mut(number).and_then(Option::take)
         {
-            self.long_bytes -= OVERHEAD + value.len();
+            self.long_bytes -= OVERHEAD + long.value.len();
             self.unused.push(number as u32);
         }
         if let Some(kind) = self.part_mut(at, 2, 2) {
@@ -384,15 +396,17 @@ impl Rows {
         if size > self.ring.len() / 4 || long_bytes > self.most_long_bytes / 4 {
             return None;
         }
+        let mut stayed = 0;
+        while self.long_bytes + long_bytes > self.most_long_bytes {
+            stayed += usize::from(self.take_next_long(stayed < MOST_MOVED)?);
+        }
         let mut moved = 0;
-        while self.tail < self.head
-            && (self.end_of(size) - self.tail > self.ring.len() as u64
-                || self.long_bytes + long_bytes > self.most_long_bytes)
-        {
+        while self.tail < self.head && self.end_of(size) - self.tail > self.ring.len() as u64 {
             moved += usize::from(self.take_oldest(moved < MOST_MOVED)?);
         }
         self.skip_to_fit(size)?;
-        let number = long.map(|value| self.keep_long(value).to_le_bytes());
+        let at = self.at(self.head);
+        let number = long.map(|value| self.keep_long(value, at).to_le_bytes());
         let kind = match value {
             None => ABSENT,
             Some(_) if long.is_some() => LONG,
@@ -404,7 +418,6 @@ impl Rows {
             (None, None) => &[],
         };
         let words = u64::from(key_length) | u64::from(kind) << 16 | u64::from(mark.0) << 32;
-        let at = self.at(self.head);
         let mut row = self.part_mut(at, 0, HEADER + key.len() + value.len())?;
         for part in [&words.to_le_bytes()[..], &version.to_le_bytes(), key, value] {
             let (to, rest) = row.split_at_mut_checked(part.len())?;
@@ -431,14 +444,39 @@ impl Rows {
         Some(())
     }
 
-    fn keep_long(&mut self, value: Given<'_>) -> u32 {
+    /// `at`: the place of its row.
+    fn keep_long(&mut self, value: Given<'_>, at: usize) -> u32 {
         self.long_bytes += OVERHEAD + value.len();
         let number = self.unused.pop().unwrap_or(self.long.len() as u32);
+        let long = Some(Long { value: value.shared(), at });
         match self.long.get_mut(number as usize) {
-            Some(place) => *place = Some(value.shared()),
-            None => self.long.push(Some(value.shared())),
+            Some(place) => *place = long,
+            None => self.long.push(long),
         }
         number
+    }
+
+    /// Gives up the next long value, unless it `may_stay` and was used since the last time. Whether it was. Long values have a
+    /// clock of their own: their bytes are used up after few of them, and short rows do not have to go for that.
+    fn take_next_long(&mut self, may_stay: bool) -> Option<bool> {
+        let number = self.hand % self.long.len().max(1);
+        self.hand = number + 1;
+        let Some(at) = self.long.get(number)?.as_ref().map(|long| long.at) else { return Some(false) };
+        let header = self.header(at)?;
+        if may_stay && header.is_used {
+            self.set_version(at, header.version)?;
+            return Some(true);
+        }
+        let slot = self.slot_of(header.mark, at)?;
+        self.empty(slot);
+        Some(false)
+    }
+
+    /// The slot that names the row at `at`.
+    fn slot_of(&self, mark: Mark, at: usize) -> Option<usize> {
+        let first = self.first_slot(mark);
+        let mut slots = self.slots.get(first..first + WAYS)?.iter();
+        slots.position(|slot| place(*slot) == Some(at)).map(|n| first + n)
     }
 
     /// Takes the oldest row out of the ring, or, if it `may_stay` and was used, appends it once more. Whether it was.
@@ -449,9 +487,7 @@ impl Rows {
             self.tail += (self.ring.len() - at) as u64;
             return Some(false);
         };
-        let first = self.first_slot(header.mark);
-        let mut slots = self.slots.get(first..first + WAYS)?.iter();
-        let slot = slots.position(|slot| place(*slot) == Some(at)).map(|n| first + n);
+        let slot = self.slot_of(header.mark, at);
         self.tail += size as u64;
         let Some(slot) = slot else { return Some(false) };
         if !may_stay || !header.is_used || self.end_of(size) - self.tail > self.ring.len() as u64 {
@@ -464,6 +500,11 @@ impl Rows {
         self.set_version(to, header.version)?;
         self.head += size as u64;
         *self.slots.get_mut(slot)? = header.mark.slot(to);
+        if header.value == LONG
+            && let Some(number) = self.part(to, header.behind_key(), NUMBER).and_then(number)
+        {
+            self.long.get_mut(number)?.as_mut()?.at = to;
+        }
         Some(true)
     }
 }
@@ -473,95 +514,4 @@ fn number(inline: &[u8]) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::env::Rng;
-    use std::collections::HashMap;
-
-    const BYTES: usize = 16 << 10;
-
-    fn hash(key: &[u8]) -> u64 {
-        crate::store::writes::hash(key)
-    }
-
-    fn value(rng: &mut Rng, version: Version) -> Option<Bytes> {
-        let length = match rng.below(10) {
-            0 => return None,
-            1 => INLINE as u64 + rng.below(500),
-            2 => BYTES as u64,
-            _ => rng.below(40),
-        };
-        Some(version.to_le_bytes().into_iter().cycle().take(length as usize).collect())
-    }
-
-    fn got(rows: &mut Rows, key: &[u8]) -> Option<(Version, Option<Bytes>)> {
-        let found = rows.find(hash(key), key)?;
-        Some((found.version, rows.value(found)))
-    }
-
-    /// Hazard: an overwritten, replaced or removed row is found, or one with another's bytes; long values pile up.
-    #[test]
-    fn finds_what_was_inserted_last_or_nothing() {
-        let (mut rows, mut rng) = (Rows::new(BYTES), Rng::seeded(7));
-        let (mut model, mut hits) = (HashMap::new(), 0);
-        for version in 1..60_000 {
-            let key = format!("key {}", rng.below(if version % 2 == 0 { 40 } else { 4000 })).into_bytes();
-            if let Some(found) = got(&mut rows, &key) {
-                assert_eq!(model.get(&key), Some(&found), "{}", key.escape_ascii());
-                hits += 1;
-            }
-            if rng.below(20) == 0 {
-                rows.remove(hash(&key));
-                assert!(rows.find(hash(&key), &key).is_none());
-                model.remove(&key);
-            } else if rng.below(3) > 0 {
-                let value = value(&mut rng, version);
-                rows.insert(hash(&key), &key, version, value.as_ref().map(Given::from));
-                let kept = rows.find(hash(&key), &key).is_some();
-                assert_eq!(kept, value.as_ref().is_none_or(|v| v.len() < BYTES), "{version}");
-                model.insert(key, (version, value));
-            }
-            assert!(rows.bytes() <= BYTES, "{version}");
-        }
-        assert!((10_000..50_000).contains(&hits), "{hits}");
-        let long: usize = rows.long.iter().flatten().map(|value| OVERHEAD + value.len()).sum();
-        assert_eq!(rows.long_bytes, long);
-        assert_eq!(rows.used, rows.slots.iter().filter(|slot| **slot != 0).count());
-        assert_eq!(rows.unused.len() + rows.long.iter().flatten().count(), rows.long.len());
-    }
-
-    #[test]
-    fn what_is_read_stays() {
-        let mut rows = Rows::new(BYTES);
-        let key = |n: u64| [n.to_be_bytes(); 5].concat();
-        for n in 0..10_000u64 {
-            rows.insert(hash(&key(n)), &key(n), n, None);
-            assert_eq!(got(&mut rows, &key(0)), Some((0, None)), "{n}");
-        }
-        assert!(rows.find(hash(&key(1)), &key(1)).is_none());
-    }
-
-    /// Hazard: rows that all have room are copied about, and push one another out.
-    #[test]
-    fn reading_moves_nothing() {
-        let mut rows = Rows::new(BYTES);
-        let keys: Vec<_> = (0..200_u64).map(u64::to_be_bytes).collect();
-        keys.iter().for_each(|key| rows.insert(hash(key), key, 1, None));
-        let before = (rows.bytes(), rows.head);
-        assert!(before.0 > BYTES / 3, "{before:?}");
-        for _ in 0..10 {
-            assert!(keys.iter().all(|key| got(&mut rows, key) == Some((1, None))));
-            assert_eq!((rows.bytes(), rows.head), before);
-        }
-    }
-
-    #[test]
-    fn a_table_without_room_keeps_nothing() {
-        let mut rows = Rows::new(0);
-        for n in 0..100u64 {
-            let key = [&n.to_be_bytes()[..]; 20].concat();
-            rows.insert(hash(&key), &key, n, Some(Given::Slice(&[7; 300])));
-            assert!(rows.find(hash(&key), &key).is_none());
-        }
-    }
-}
+mod tests;

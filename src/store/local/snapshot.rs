@@ -139,7 +139,7 @@ impl SnapshotView {
         let kept = match self.layers.pages.find(&range) {
             Known::Kept(kept) => kept,
             Known::Wanted => {
-                let page = Page::read(self.base_rows(Page::options(), &part))?;
+                let page = Page::read(self.base_rows(Page::options(), &part), pages::MAX_PAGE)?;
                 self.layers.pages.keep(range, page)
             }
             Known::Unknown => None,
@@ -150,21 +150,17 @@ impl SnapshotView {
         }))
     }
 
-    /// The value under a stored key that no recent commit wrote, from a page in memory of the rows whose keys begin as the key
-    /// does without its last `tail` bytes. None: they are not kept.
-    pub(super) fn kept_row(&self, stored: &[u8], tail: usize) -> Option<Option<Bytes>> {
-        let prefix = stored.get(..stored.len().checked_sub(tail)?)?;
-        let kept = match self.layers.pages.find_folder(prefix) {
-            Known::Kept(kept) => kept,
-            Known::Wanted => {
-                let part = Part::new(prefix, &prefix_end(prefix), self.version, false);
-                // Whoever needs a row that cannot be read fails when it looks for that.
-                let page = Page::read(self.base_rows(Page::options(), &part)).unwrap_or_default();
-                self.layers.pages.keep_folder(prefix, page)
-            }
-            Known::Unknown => None,
-        };
-        Some(kept?.value(stored).map(Bytes::copy_from_slice))
+    /// What is known of the rows in RocksDB whose keys begin as a stored key does without its last `tail` bytes.
+    pub(super) fn folder(&self, stored: &[u8], tail: usize) -> Known {
+        prefix(stored, tail).map_or(Known::Unknown, |prefix| self.layers.pages.find_folder(prefix))
+    }
+    /// Keeps these rows in memory. None: they are too many.
+    pub(super) fn keep_folder(&self, stored: &[u8], tail: usize) -> Option<Arc<Page>> {
+        let prefix = prefix(stored, tail)?;
+        let part = Part::new(prefix, &prefix_end(prefix), self.version, false);
+        // Whoever needs a row that cannot be read fails when it looks for that.
+        let page = Page::read(self.base_rows(Page::options(), &part), pages::MAX_FOLDER).unwrap_or_default();
+        self.layers.pages.keep_folder(prefix, page)
     }
 
     /// Passes the rows in `begin..end` to `one`, until it returns false.
@@ -216,6 +212,11 @@ impl SnapshotView {
         options.set_iterate_upper_bound(&part.end[..]);
         self.layers.base.borrow_dependent().snapshot.raw_iterator_opt(options)
     }
+}
+
+/// A stored key without its last `tail` bytes.
+fn prefix(stored: &[u8], tail: usize) -> Option<&[u8]> {
+    stored.get(..stored.len().checked_sub(tail)?)
 }
 
 /// Why nothing can be read.

@@ -8,6 +8,7 @@
 use super::committer::Request;
 use super::front::Front;
 use super::layout::{self, stored, with_stored, with_stored_parts};
+use super::pages::Known;
 use super::reads::Reads;
 use super::snapshot::{Published, SnapshotView};
 use super::{Core, scan};
@@ -216,12 +217,11 @@ impl LocalTx {
 
     /// The value in the snapshot.
     fn find(&self, view: &SnapshotView, hash: u64, key: &[u8], near: Near<'_>) -> StoreResult<Option<Bytes>> {
-        if let Near::Among(tail) = near
-            && let Some(known) = view.recent(hash, key).or_else(|| view.kept_row(key, tail))
-        {
-            return Ok(known);
-        }
-        if let Some(known) = self.known(view, hash, key) {
+        let known = match near {
+            Near::Among(tail) => self.known_among(view, hash, key, tail),
+            Near::Ahead(_) | Near::Nothing => self.known(view, hash, key),
+        };
+        if let Some(known) = known {
             return Ok(known);
         }
         if let Near::Ahead(end) = near
@@ -261,6 +261,23 @@ impl LocalTx {
     /// an older value than they do.
     fn known(&self, view: &SnapshotView, hash: u64, key: &[u8]) -> Option<Option<Bytes>> {
         view.recent(hash, key).or_else(|| self.core.values.get(hash, key, self.read().version))
+    }
+
+    /// As [`LocalTx::known`], or if the rows whose keys differ in their last `tail` bytes only can be kept.
+    fn known_among(&self, view: &SnapshotView, hash: u64, key: &[u8], tail: usize) -> Option<Option<Bytes>> {
+        if let Some(known) = view.recent(hash, key) {
+            return Some(known);
+        }
+        let known = || self.core.values.get(hash, key, self.read().version);
+        let page = match view.folder(key, tail) {
+            Known::Kept(Some(page)) => page,
+            Known::Kept(None) | Known::Unknown => return known(),
+            Known::Wanted => match known() {
+                None => view.keep_folder(key, tail)?,
+                known => return known,
+            },
+        };
+        Some(page.value(key).map(Bytes::copy_from_slice))
     }
 
     /// The answer of the own writes; records a read that has to go to the snapshot.

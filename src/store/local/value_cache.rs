@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A power of two.
 const SHARDS: usize = 64;
+/// The most shards that are locked together: about as many lines as a processor's core fetches at once.
+const LOCKED: usize = 16;
 /// Cleared ranges that every lookup compares with.
 const MAX_CLEARED: usize = 64;
 /// Longer values are not cached: reading them costs more than finding them.
@@ -95,6 +97,15 @@ impl ValueCache {
         if !self.is_on() || known.count_ones() as usize == hashes.len() {
             return 0;
         }
+        let parts = hashes.chunks(LOCKED).enumerate();
+        parts.fold(0, |found, (n, some)| {
+            let first = n * LOCKED;
+            found | self.touch_part(some, known >> first) << first
+        })
+    }
+
+    /// As [`ValueCache::touch`], for up to [`LOCKED`] hashes.
+    fn touch_part(&self, hashes: &[u64], known: u64) -> u64 {
         // Locked before anything is loaded: a processor that takes a lock waits for all that it has begun to load.
         let mut locked = [const { None }; SHARDS];
         let others = || hashes.iter().enumerate().filter(|(n, _)| known & 1 << n == 0);
@@ -107,7 +118,7 @@ impl ValueCache {
             }
         }
         let shard = |hash: u64| -> Option<&Rows> { Some(&locked.get(shard_of(hash))?.as_ref()?.entries) };
-        let (mut places, mut found, mut loaded) = ([None; AT_ONCE], 0, 0);
+        let (mut places, mut found, mut loaded) = ([None; LOCKED], 0, 0);
         for ((n, hash), place) in others().zip(&mut places) {
             *place = shard(*hash).and_then(|rows| rows.touch_slots(*hash));
             found |= u64::from(place.is_some()) << n;

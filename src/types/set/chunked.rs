@@ -164,7 +164,7 @@ pub(crate) async fn look(s: &Scope<'_>, oid: Oid, ids: &[u64], read: Read) -> Re
 
 /// As [`look`], for one id.
 async fn look_at(s: &Scope<'_>, oid: Oid, id: u64, read: Read, memo: Option<&Memo>) -> Result<Seen> {
-    if let Some(delta) = rows::delta(s, oid, id, read).await? {
+    if let Some(delta) = s.tx.get_among(&s.db.delta(oid, id), rows::CONTAINER_TAIL, read).await? {
         return Ok(Seen { member: delta[..] == *delta_value(true), delta: true });
     }
     let member = match memo {

@@ -47,7 +47,7 @@ pub const BUCKETS: u8 = 4;
 /// Bytes requested by one range read.
 pub const PAGE: usize = 1 << 18;
 /// Bytes in which the keys of deltas under one container differ.
-const CONTAINER_TAIL: usize = 2;
+pub(crate) const CONTAINER_TAIL: usize = 2;
 
 /// From this many deltas on, a window costs more for its deltas than for its chunks.
 const MANY: usize = 512;
@@ -88,11 +88,6 @@ async fn search(s: &Scope<'_>, oid: Oid, id: u64) -> Result<Row> {
     s.space.hints.learn_chunk(oid, first);
     let row = Row::new(first, raw)?;
     if row.covers(id) { Ok(row) } else { Err(no_chunk(oid).into()) }
-}
-
-/// The delta of one id.
-pub(crate) async fn delta(s: &Scope<'_>, oid: Oid, id: u64, read: Read) -> Result<Option<Bytes>> {
-    Ok(s.tx.get_among(&s.db.delta(oid, id), CONTAINER_TAIL, read).await?)
 }
 
 /// The deltas of the ids in `lo..hi` (None: to the end). Snapshot read.

@@ -381,7 +381,7 @@ impl Sampler {
     /// Reads the delta of an id for the sake of the conflict.
     async fn rely(&self, s: &Scope<'_>, drawn: Option<u64>, read: Read) -> Result<Option<u64>> {
         if let (Some(id), Read::Serializable) = (drawn, read) {
-            rows::delta(s, self.oid, id, read).await?;
+            s.tx.get_among(&s.db.delta(self.oid, id), rows::CONTAINER_TAIL, read).await?;
         }
         Ok(drawn)
     }
@@ -408,7 +408,7 @@ impl Sampler {
             return self.rely(s, drawn, read).await;
         }
         let Some(id) = row.select(rank)? else { return Ok(None) };
-        let delta = rows::delta(s, self.oid, id, read).await?;
+        let delta = s.tx.get_among(&s.db.delta(self.oid, id), rows::CONTAINER_TAIL, read).await?;
         Ok(delta.is_none().then_some(id))
     }
 

@@ -91,7 +91,7 @@ impl World {
         options.set_iterate_upper_bound(&part.end[..]);
         let base = self.db.raw_iterator_opt(options);
         let base = match self.paged {
-            true => Under::Page(Cursor::new(Page::read(base).unwrap().unwrap().into())),
+            true => Under::Page(Cursor::new(Page::read(base, usize::MAX).unwrap().unwrap().into())),
             false => Under::Engine(base),
         };
         Rows::open(base, &self.layers, part, &self.gaps, patience)

@@ -168,6 +168,25 @@ fn what_growing_values_leave_counts() {
     assert!(layer.bytes() > 20 * 250 * 10, "{}", layer.bytes());
 }
 
+/// Hazard: somebody waits to write while a layer is drained, and nobody else can read from it until it is.
+#[test]
+fn whoever_comes_late_to_order_rows_waits_for_nobody() {
+    let layer = Layer::new(1, 0);
+    enter(&layer, (0..100).map(|n| change(&n.to_string(), 1, Some("x"))), ALL);
+    let draining = layer.in_order();
+    std::thread::scope(|scope| {
+        let (sender, done) = std::sync::mpsc::channel();
+        let layer = &layer;
+        scope.spawn(move || {
+            drop(layer.put_in_order());
+            _ = sender.send(get(layer, "7", 1));
+        });
+        let seen = done.recv_timeout(std::time::Duration::from_secs(20));
+        drop(draining);
+        assert_eq!(seen, Ok(some("x")));
+    });
+}
+
 #[test]
 fn pages_go_on_where_the_last_one_ended() {
     let layer = Layer::new(1, 0);
