@@ -93,7 +93,7 @@ async fn read_all(tx: &Tx, reverse: bool) -> StoreResult<Vec<(Vec<u8>, Vec<u8>)>
     let (keys, values): (Vec<_>, Vec<_>) = rows.iter().step_by(3).cloned().unzip();
     let found = tx.get_bulk(&keys, Read::Snapshot, true).await?;
     assert!(found.iter().map(|row| row.as_deref()).eq(values.iter().map(|value| Some(&value[..]))));
-    // A folder, and a range, that are kept are never out of date, either.
+    // A subspace, and a range, that are kept are never out of date, either.
     for (key, value) in rows.iter().step_by(5) {
         let (tail, absent) = (1 + key.len() % 2, [&key[..key.len() - 1], &[0xfe]].concat());
         let found = tx.get_among(key, tail, Read::Snapshot).await?;

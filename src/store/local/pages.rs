@@ -3,7 +3,7 @@
 //! They belong to one snapshot of RocksDB ([`super::snapshot::Layers`]), and go with it. So they are never out of
 //! date: what was committed since is in recent layers, which are merged over a page as over RocksDB (`merged.rs`).
 //!
-//! A folder, all rows whose keys begin alike, is kept for those who look for single rows in it: mostly for rows that do not exist.
+//! A subspace, which is all rows whose keys begin alike, is kept for those who look for single rows in it: mostly for rows that do not exist.
 //! The value cache would have to hold each of these.
 //!
 //! A range is kept from the second time that it is asked for. Ranges that are not asked for any more make room for others.
@@ -21,12 +21,12 @@ use std::sync::Arc;
 
 /// Bytes of each of the two halves: what was asked for lately, and what was asked for before that.
 const HALF: usize = 8 << 20;
-/// The same for folders.
-const HALF_FOLDERS: usize = 4 << 20;
+/// The same for subspaces.
+const HALF_SUBSPACES: usize = 4 << 20;
 /// The most bytes of a page. For more, reading takes much longer than the search for the first row, which a page saves.
 pub(super) const MAX_PAGE: usize = 32 << 10;
-/// The same for a folder, which is read for the sake of one row.
-pub(super) const MAX_FOLDER: usize = 4 << 10;
+/// The same for a subspace, which is read for the sake of one row.
+pub(super) const MAX_SUBSPACE: usize = 4 << 10;
 /// The most removed rows between two rows of a page.
 const MOST_REMOVED: u64 = 64;
 /// Approximate bytes of a page besides its rows.
@@ -185,12 +185,12 @@ type Kept = Option<Arc<Page>>;
 pub(super) struct Pages {
     ranges: Mutex<Halves<Range, Kept>>,
     /// By what their keys begin with.
-    folders: Mutex<Halves<Box<[u8]>, Kept>>,
+    subspaces: Mutex<Halves<Box<[u8]>, Kept>>,
 }
 
 impl Default for Pages {
     fn default() -> Self {
-        Pages { ranges: Mutex::new(Halves::new(HALF)), folders: Mutex::new(Halves::new(HALF_FOLDERS)) }
+        Pages { ranges: Mutex::new(Halves::new(HALF)), subspaces: Mutex::new(Halves::new(HALF_SUBSPACES)) }
     }
 }
 
@@ -213,12 +213,12 @@ impl Pages {
     }
 
     /// As [`Pages::find`], of the rows whose keys begin with `prefix`.
-    pub(super) fn find_folder(&self, prefix: &[u8]) -> Known {
-        find(&self.folders, prefix, layout::hash(prefix))
+    pub(super) fn find_subspace(&self, prefix: &[u8]) -> Known {
+        find(&self.subspaces, prefix, layout::hash(prefix))
     }
 
-    pub(super) fn keep_folder(&self, prefix: &[u8], page: Option<Page>) -> Kept {
-        keep(&self.folders, prefix.into(), prefix.len(), page)
+    pub(super) fn keep_subspace(&self, prefix: &[u8], page: Option<Page>) -> Kept {
+        keep(&self.subspaces, prefix.into(), prefix.len(), page)
     }
 }
 

@@ -151,16 +151,17 @@ impl SnapshotView {
     }
 
     /// What is known of the rows in RocksDB whose keys begin as a stored key does without its last `tail` bytes.
-    pub(super) fn folder(&self, stored: &[u8], tail: usize) -> Known {
-        prefix(stored, tail).map_or(Known::Unknown, |prefix| self.layers.pages.find_folder(prefix))
+    pub(super) fn subspace(&self, stored: &[u8], tail: usize) -> Known {
+        prefix(stored, tail).map_or(Known::Unknown, |prefix| self.layers.pages.find_subspace(prefix))
     }
     /// Keeps these rows in memory. None: they are too many.
-    pub(super) fn keep_folder(&self, stored: &[u8], tail: usize) -> Option<Arc<Page>> {
+    pub(super) fn keep_subspace(&self, stored: &[u8], tail: usize) -> Option<Arc<Page>> {
         let prefix = prefix(stored, tail)?;
         let part = Part::new(prefix, &prefix_end(prefix), self.version, false);
         // Whoever needs a row that cannot be read fails when it looks for that.
-        let page = Page::read(self.base_rows(Page::options(), &part), pages::MAX_FOLDER).unwrap_or_default();
-        self.layers.pages.keep_folder(prefix, page)
+        let page =
+            Page::read(self.base_rows(Page::options(), &part), pages::MAX_SUBSPACE).unwrap_or_default();
+        self.layers.pages.keep_subspace(prefix, page)
     }
 
     /// Passes the rows in `begin..end` to `one`, until it returns false.

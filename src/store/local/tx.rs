@@ -269,11 +269,11 @@ impl LocalTx {
             return Some(known);
         }
         let known = || self.core.values.get(hash, key, self.read().version);
-        let page = match view.folder(key, tail) {
+        let page = match view.subspace(key, tail) {
             Known::Kept(Some(page)) => page,
             Known::Kept(None) | Known::Unknown => return known(),
             Known::Wanted => match known() {
-                None => view.keep_folder(key, tail)?,
+                None => view.keep_subspace(key, tail)?,
                 known => return known,
             },
         };
