@@ -211,8 +211,15 @@ impl Rows {
 
     /// Where the first row is that may have a hash: a number for [`Rows::touch`]. Loads the slots of the hash.
     pub(super) fn touch_slots(&self, hash: u64) -> Option<usize> {
-        let (_, slots, matching) = self.matching(Mark::of(hash))?;
-        place(*slots.get(matching.trailing_zeros() as usize)?)
+        let (_, slots, mut matching) = self.matching(Mark::of(hash))?;
+        while matching > 0 {
+            // An empty slot looks like one of a hash that begins with zeroes.
+            if let Some(at) = slots.get(matching.trailing_zeros() as usize).and_then(|slot| place(*slot)) {
+                return Some(at);
+            }
+            matching &= matching - 1;
+        }
+        None
     }
 
     /// Loads the lines of a row. Returns a number made of them.

@@ -56,6 +56,19 @@ fn finds_what_was_inserted_last_or_nothing() {
     assert_eq!(rows.unused.len() + rows.long.iter().flatten().count(), rows.long.len());
 }
 
+/// Hazard: an empty slot looks like that of a hash that begins with zeroes.
+#[test]
+fn what_can_be_found_can_be_touched() {
+    let mut rows = Rows::new(BYTES);
+    for hash in [0, 1 << 4, 1 << 55, 1 << 56, u64::MAX] {
+        assert_eq!(rows.touch_slots(hash), None, "{hash}");
+        rows.insert(hash, &hash.to_be_bytes(), 1, None);
+        let found = rows.find(hash, &hash.to_be_bytes()).map(|found| found.at);
+        assert!(found.is_some() && rows.touch_slots(hash) == found, "{hash}");
+        rows.remove(hash);
+    }
+}
+
 #[test]
 fn what_is_read_stays() {
     let mut rows = Rows::new(BYTES);
